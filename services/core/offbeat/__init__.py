@@ -1,0 +1,1 @@
+"""The generated stubs live in `offbeat.v1`; the services beside it."""
