@@ -82,7 +82,9 @@ def make_server() -> grpc.aio.Server:
     return grpc.aio.server(options=SERVER_OPTIONS)
 
 
-def listen(server: grpc.aio.Server, address: str, *, field: str = "listen", allow_plaintext: bool = False) -> int:
+def listen(
+    server: grpc.aio.Server, address: str, *, field: str = "listen", allow_plaintext: bool = False
+) -> int:
     """Bind `server` and return its port (that asked for, or a free one for port 0).
 
     Raises OffbeatError where the port is taken, or where others could reach a

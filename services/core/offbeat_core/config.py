@@ -1,0 +1,465 @@
+"""Configuration: one YAML file per service and one per run; the models here are the only place of defaults.
+
+What holds, from weakest to strongest: the default, the `--config` file, an
+`OFFBEAT_<FIELD>` variable (containers), the option on the command line. Unknown keys are errors.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import os
+import socket
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from offbeat_core import __version__
+from offbeat_core.channels import split_address
+from offbeat_core.errors import ExitCode, OffbeatError
+
+PREFIX = "OFFBEAT_"
+
+
+class Settings(BaseModel):
+    """Base of all configuration: immutable, unknown keys refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
+
+
+M = TypeVar("M", bound=Settings)
+
+
+def _check_address(value: str, info: Any) -> str:
+    try:
+        split_address(value, info.field_name or "address")
+    except OffbeatError as error:
+        raise ValueError(f"{error.problem.partition(': ')[2]}; {error.remedy}") from error
+    return value
+
+
+class ServiceSettings(Settings):
+    """What every service has."""
+
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="How much to log.")
+    ready_file: Path | None = Field(
+        None, description="Written as JSON (ports, pid) once the service is ready: for scripts and tests."
+    )
+    grpc_proxy: bool = Field(
+        False, description="Use http_proxy for gRPC calls. Off: the hub is on your own network."
+    )
+
+
+class HubSettings(ServiceSettings):
+    """What the two that listen have."""
+
+    allow_plaintext: bool = Field(
+        False,
+        description="Listen unencrypted on addresses that other machines can reach. Only on a network that you trust.",
+    )
+
+
+class ParameterServerSettings(HubSettings):
+    """Configuration of `offbeat-ps`."""
+
+    name: str = Field("parameter-server", description="Name in the scheduler's status.")
+    listen: str = Field("127.0.0.1:50051", description="HOST:PORT for workers; port 0 takes a free one.")
+    scheduler: str = Field("127.0.0.1:50050", description="HOST:PORT of the scheduler to attend.")
+    metrics_listen: str = Field(
+        "127.0.0.1:9101", description="HOST:PORT of the Prometheus endpoint; empty: none."
+    )
+    folder: Path = Field(Path("offbeat-data/ps"), description="Checkpoints and models, one folder per run.")
+    commit_memory_mb: int = Field(
+        1024, ge=1, description="Memory for commits being received; more of them wait their turn."
+    )
+
+    _addresses = field_validator("listen", "scheduler")(_check_address)
+
+
+class SchedulerSettings(HubSettings):
+    """Configuration of `offbeat-scheduler`."""
+
+    listen: str = Field(
+        "127.0.0.1:50050", description="HOST:PORT for everyone else; port 0 takes a free one."
+    )
+    metrics_listen: str = Field(
+        "127.0.0.1:9100", description="HOST:PORT of the Prometheus endpoint; empty: none."
+    )
+    folder: Path = Field(
+        Path("offbeat-data/scheduler"), description="Event logs and effective configs, one folder per run."
+    )
+    run: Path | None = Field(None, description="A run file to submit at the start.")
+    lease_s: float = Field(10.0, gt=0, description="An agent that reported nothing for so long has left.")
+    report_every_s: float = Field(1.0, gt=0, description="How often agents report.")
+    keep_runs: int = Field(20, ge=1, description="Event logs of so many runs are kept.")
+
+    _addresses = field_validator("listen")(_check_address)
+
+    @model_validator(mode="after")
+    def _lease_is_longer(self) -> SchedulerSettings:
+        if self.lease_s < 2 * self.report_every_s:
+            raise ValueError(f"lease_s: {self.lease_s} is less than two reports of {self.report_every_s} s")
+        return self
+
+
+class WorkerSettings(ServiceSettings):
+    """Configuration of `offbeat-worker` (as a trainer, or with `role: evaluator`)."""
+
+    name: str = Field(
+        default_factory=socket.gethostname,
+        min_length=1,
+        max_length=64,
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
+        description="This device's name, unique in the fleet. Default: the host's name.",
+    )
+    role: Literal["worker", "evaluator"] = Field("worker", description="Train, or evaluate held-out data.")
+    scheduler: str = Field("127.0.0.1:50050", description="HOST:PORT of the scheduler.")
+    parameter_server: str = Field("127.0.0.1:50051", description="HOST:PORT of the parameter server.")
+    shard: int = Field(0, ge=0, description="Which part of the data this device holds, from 0.")
+    shards: int = Field(1, ge=1, description="Into how many parts the data is divided.")
+    tasks: list[Path] = Field([], description="Your own task files (Python).")
+    data: Path = Field(Path("offbeat-data"), description="Folder with data sets; handed to the task.")
+    device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$", description="auto, cpu, cuda or cuda:N.")
+    threads: int = Field(
+        0, ge=0, description="Threads to compute with; 0: what the machine or container allows."
+    )
+    step_seconds: float = Field(
+        0.0, ge=0, description="Emulate a slow device: no local update takes less than this. 0: off."
+    )
+    step_seconds_file: Path | None = Field(
+        None, description="Read step_seconds from this file whenever it changes, while running."
+    )
+    metrics_listen: str = Field("", description="HOST:PORT of an optional Prometheus endpoint; empty: none.")
+    health_file: Path | None = Field(
+        None, description="Touched while the worker is alive; `offbeat-worker --health` reads it."
+    )
+
+    _addresses = field_validator("scheduler", "parameter_server")(_check_address)
+
+    @model_validator(mode="after")
+    def _shard_exists(self) -> WorkerSettings:
+        if self.shard >= self.shards:
+            raise ValueError(
+                f"shard: {self.shard} does not exist; with shards: {self.shards} the last is {self.shards - 1}"
+            )
+        return self
+
+
+# ---- a run -------------------------------------------------------------------
+
+
+class TaskSpec(Settings):
+    """Which task, with what options."""
+
+    name: str = Field(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$",
+        description="Built in (digits, fashion-mnist), or your file's name without .py.",
+    )
+    options: dict[str, str | int | float | bool] = Field(
+        {}, description="Keyword arguments for the task's functions."
+    )
+    partition: str = Field("iid", description="iid, or dirichlet:ALPHA by label.")
+    digest: str = Field(
+        "",
+        pattern=r"^([0-9a-f]{64})?$",
+        description="SHA-256 of the task's file; empty: that of the first device.",
+    )
+
+    @field_validator("partition")
+    @classmethod
+    def _partition(cls, value: str) -> str:
+        kind, _, alpha = value.partition(":")
+        if kind == "iid" and not alpha:
+            return value
+        try:
+            if kind == "dirichlet" and float(alpha) > 0:
+                return value
+        except ValueError:
+            pass
+        raise ValueError(f"'{value}' is neither iid nor dirichlet:ALPHA with ALPHA above 0")
+
+
+class TrainingSpec(Settings):
+    """Local training on each device."""
+
+    batch: int = Field(32, ge=1, description="Samples per local update.")
+    learning_rate: float = Field(0.05, gt=0)
+    momentum: float = Field(0.0, ge=0, lt=1)
+    weight_decay: float = Field(0.0, ge=0)
+    seed: int = Field(1, ge=0)
+    max_lone_steps: int = Field(
+        0,
+        ge=0,
+        description="Without a fresh model for so many steps a worker stops accumulating; 0: 20 check periods' worth.",
+    )
+
+
+class TargetSpec(Settings):
+    """When the run has reached what it is for."""
+
+    accuracy: float | None = Field(
+        None, gt=0, le=1, description="Held-out accuracy (the task's metric); needs an evaluator."
+    )
+    loss: float | None = Field(
+        None, gt=0, description="Held-out loss (or the workers' own where no evaluator attends)."
+    )
+    confirm: int = Field(3, ge=1, description="So many evaluations in a row must confirm it.")
+    smooth: int = Field(1, ge=1, description="Compare the mean of the last so many evaluations.")
+
+    @model_validator(mode="after")
+    def _one(self) -> TargetSpec:
+        if (self.accuracy is None) == (self.loss is None):
+            raise ValueError("give either accuracy or loss")
+        return self
+
+
+class LimitSpec(Settings):
+    """When to stop short of the target."""
+
+    seconds: float | None = Field(None, gt=0)
+    commits: int | None = Field(None, ge=1)
+
+
+class ConvergedSpec(Settings):
+    """Stop when the loss stands still."""
+
+    variance: float = Field(
+        gt=0, description="Variance of the last `window` losses below which the run has converged."
+    )
+    window: int = Field(10, ge=2)
+
+
+class EvaluateSpec(Settings):
+    every_s: float = Field(1.0, gt=0, description="Seconds between evaluations.")
+    batch: int = Field(256, ge=1)
+    required: bool | None = Field(
+        None, description="Wait for an evaluator before training. Default: if the target is an accuracy."
+    )
+
+
+class SyncSpec(Settings):
+    """Which synchronization model, with its options: `adsp`, `{adsp: {rate: 4}}` or `local-sgd:8`."""
+
+    model: str
+    options: dict[str, Any] = Field({})
+
+
+class RunSettings(Settings):
+    """A run, as in RUN.yaml."""
+
+    name: str = Field("run", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=64)
+    task: TaskSpec
+    workers: int = Field(1, ge=1, description="Training begins when so many workers are ready.")
+    sync: SyncSpec = Field(SyncSpec(model="adsp"))
+    check_period_s: float = Field(
+        60.0, gt=0, description="Seconds between two adjustments of commit counts (Γ)."
+    )
+    training: TrainingSpec = Field(TrainingSpec())
+    target: TargetSpec | None = None
+    limits: LimitSpec = Field(LimitSpec())
+    converged: ConvergedSpec | None = None
+    evaluate: EvaluateSpec = Field(EvaluateSpec())
+    checkpoint_every_s: float = Field(30.0, gt=0)
+    initial_model: str = Field(
+        "", description="A safetensors file on the parameter server's machine to start from."
+    )
+
+    @field_validator("task", mode="before")
+    @classmethod
+    def _task_by_name(cls, value: Any) -> Any:
+        return {"name": value} if isinstance(value, str) else value
+
+    @field_validator("sync", mode="before")
+    @classmethod
+    def _sync_short_forms(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            model, _, argument = value.partition(":")
+            return {"model": model, "options": {"": argument} if argument else {}}
+        if isinstance(value, Mapping) and len(value) == 1 and "model" not in value:
+            model, options = next(iter(value.items()))
+            return {"model": model, "options": options or {}}
+        return value
+
+    @model_validator(mode="after")
+    def _ends(self) -> RunSettings:
+        if self.target and self.target.accuracy is not None and self.evaluate.required is False:
+            raise ValueError(
+                "target.accuracy: an accuracy is measured by an evaluator, but evaluate.required is false; "
+                "attach one, or give target.loss"
+            )
+        return self
+
+    @property
+    def needs_evaluator(self) -> bool:
+        if self.evaluate.required is not None:
+            return self.evaluate.required
+        return self.target is not None and self.target.accuracy is not None
+
+
+# ---- reading -----------------------------------------------------------------
+
+
+def read_yaml(path: Path, what: str) -> dict[str, Any]:
+    """The mapping in a YAML file. Raises OffbeatError that names the file and what is wrong."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise OffbeatError(
+            f"{what}: cannot read {path}: {error.strerror}", "give the path of a YAML file"
+        ) from error
+    return parse_yaml(text, str(path))
+
+
+def parse_yaml(text: str, source: str) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f", line {mark.line + 1}" if mark else ""
+        raise OffbeatError(
+            f"{source}{where}: not valid YAML: {getattr(error, 'problem', error)}",
+            "mind indentation and colons",
+        ) from error
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise OffbeatError(f"{source}: a mapping of keys to values is expected, not {type(content).__name__}")
+    return content
+
+
+def validate(model: type[M], values: Mapping[str, Any], source: str) -> M:
+    """Make a settings object. Raises OffbeatError naming each field, its value and the remedy."""
+    try:
+        return model.model_validate(dict(values))
+    except ValidationError as error:
+        raise OffbeatError(*_explain(model, error, source)) from error
+
+
+def _explain(model: type[BaseModel], error: ValidationError, source: str) -> tuple[str, str]:
+    problems = []
+    remedy = ""
+    for item in error.errors():
+        field = ".".join(str(part) for part in item["loc"])
+        if item["type"] == "extra_forbidden":
+            known = _fields_at(model, item["loc"][:-1])
+            near = difflib.get_close_matches(str(item["loc"][-1]), known, 1)
+            problems.append(f"{field}: unknown key")
+            remedy = f"did you mean '{near[0]}'?" if near else f"known here: {', '.join(sorted(known))}"
+        elif item["type"] == "missing":
+            problems.append(f"{field}: is missing")
+        else:
+            message = item["msg"].removeprefix("Value error, ")
+            value = item.get("input")
+            shown = f" {value!r}:" if isinstance(value, (str, int, float, bool)) else ""
+            problems.append(f"{field}:{shown} {message}" if field else message)
+    return f"{source}: " + "; ".join(problems), remedy
+
+
+def _fields_at(model: Any, path: Sequence[int | str]) -> list[str]:
+    """The keys that are known where an unknown one was found."""
+    for part in path:
+        if (
+            not (isinstance(model, type) and issubclass(model, BaseModel))
+            or str(part) not in model.model_fields
+        ):
+            return []
+        model = _settings_in(model.model_fields[str(part)].annotation)
+    return list(model.model_fields) if isinstance(model, type) and issubclass(model, BaseModel) else []
+
+
+def _settings_in(annotation: Any) -> Any:
+    for candidate in (annotation, *typing.get_args(annotation)):
+        if isinstance(candidate, type) and issubclass(candidate, BaseModel):
+            return candidate
+    return None
+
+
+# ---- a service's command line ---------------------------------------------------
+
+
+def _is_list(annotation: Any) -> bool:
+    return typing.get_origin(annotation) is list
+
+
+def _is_bool(annotation: Any) -> bool:
+    return annotation is bool
+
+
+def _environment(model: type[Settings], environ: Mapping[str, str]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for name, field in model.model_fields.items():
+        text = environ.get(PREFIX + name.upper())
+        if text is None:
+            continue
+        values[name] = [part for part in text.split(",") if part] if _is_list(field.annotation) else text
+    return values
+
+
+def _nullable(annotation: Any) -> bool:
+    return typing.get_origin(annotation) in (typing.Union, types.UnionType) and type(None) in typing.get_args(
+        annotation
+    )
+
+
+def service_parser(model: type[Settings], command: str, description: str) -> argparse.ArgumentParser:
+    """The options of a service, made from its settings: names, defaults and help stand in one place."""
+    parser = argparse.ArgumentParser(
+        prog=command,
+        description=description,
+        epilog=f"Each option is also a key of the --config file (with _ for -) and a variable {PREFIX}<KEY>; "
+        "the option wins over the variable, the variable over the file.",
+    )
+    parser.add_argument("--version", action="version", version=f"offbeat {__version__}")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="YAML file with the keys below.")
+    parser.add_argument("--debug", action="store_true", help="Show where an error happened.")
+    for name, field in model.model_fields.items():
+        option = "--" + name.replace("_", "-")
+        default = field.get_default(call_default_factory=True)
+        shown = ",".join(map(str, default)) if isinstance(default, list) else default
+        note = (
+            f"{field.description or ''} [default: {shown}]"
+            if shown not in (None, "")
+            else field.description or ""
+        )
+        note = note.replace("%", "%%")
+        if _is_bool(field.annotation):
+            parser.add_argument(option, action=argparse.BooleanOptionalAction, default=None, help=note)
+        elif _is_list(field.annotation):
+            parser.add_argument(
+                option, action="append", default=None, metavar="ITEM", help=note + " (may be given again)"
+            )
+        else:
+            parser.add_argument(option, default=None, metavar="VALUE", help=note)
+    return parser
+
+
+def load_service_settings(
+    model: type[M], arguments: argparse.Namespace, environ: Mapping[str, str] = os.environ
+) -> M:
+    """Settings from file, environment and command line. Raises OffbeatError on bad input."""
+    values: dict[str, Any] = {}
+    config = arguments.config or (Path(environ["OFFBEAT_CONFIG"]) if environ.get("OFFBEAT_CONFIG") else None)
+    if config is not None:
+        values |= read_yaml(config, "--config")
+    values |= _environment(model, environ)
+    values |= {
+        name: value for name in model.model_fields if (value := getattr(arguments, name, None)) is not None
+    }
+    # An empty variable or option clears an optional field.
+    for name, value in list(values.items()):
+        if value == "" and name in model.model_fields and _nullable(model.model_fields[name].annotation):
+            values[name] = None
+    try:
+        return validate(model, values, str(config) if config else arguments_name(arguments))
+    except OffbeatError as error:
+        error.code = ExitCode.FAILED
+        raise
+
+
+def arguments_name(arguments: argparse.Namespace) -> str:
+    return "options"

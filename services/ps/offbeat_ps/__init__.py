@@ -1,0 +1,1 @@
+"""The parameter server: store, gate, fold, checkpoint."""

@@ -1,0 +1,1 @@
+"""The scheduler: synchronization models, commit-rate search, membership, runs."""

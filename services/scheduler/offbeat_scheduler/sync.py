@@ -1,0 +1,161 @@
+"""What a synchronization model is: a fleet goes in, a plan comes out.
+
+A model is one class in one file of `models/` (or a user's own file). It opens no
+socket, reads no clock and starts no thread. The run's driver (live or simulated)
+calls `decide` when training begins, when a worker joins or leaves, after each loss,
+and at the time that the last plan asked for; it sends only what changed.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from offbeat_core.config import RunSettings, Settings
+
+
+@dataclass(frozen=True)
+class Device:
+    """What is known of one active trainer. Times are smoothed measurements, in seconds; 0 means not yet known."""
+
+    name: str
+    commits: int = 0  # c_i, as the parameter server counts them
+    steps: int = 0  # local updates in this run
+    samples: int = 0  # samples trained on in this run
+    shard_samples: int = 0  # n_k: samples that the device holds
+    step_s: float = 0.0  # one local update, emulated slowness included
+    commit_s: float = 0.0  # O_i: from cutting the update to having the fresh model
+    hold_s: float = 0.0  # of that, what holds the training thread
+    train_loss: float = 0.0  # smoothed
+    joined_s: float = 0.0  # when it began training, seconds since the run's training began
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """All active trainers at one moment.
+
+    Args:
+        now_s: seconds since the run's training began.
+        devices: by name.
+        server_s: seconds that the parameter server is busy with one commit (smoothed; 0: unknown).
+    """
+
+    now_s: float
+    devices: Mapping[str, Device]
+    server_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Loss:
+    """One loss that decisions may read: the evaluator's where one attends, else the workers' own, never both."""
+
+    at_s: float
+    value: float
+    steps: int  # local updates of the whole fleet so far
+    source: Literal["evaluator", "workers"] = "evaluator"
+
+
+# ---- trigger, gate, fold -------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Commit at origin_s + k * interval_s (seconds since training began), k = 1, 2, ..."""
+
+    interval_s: float
+    origin_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Commit after `steps` local updates."""
+
+    steps: int
+
+
+@dataclass(frozen=True)
+class Passes:
+    """Commit after `passes` passes over the given samples."""
+
+    passes: int
+
+
+Trigger = Grid | Steps | Passes
+
+
+@dataclass(frozen=True)
+class Gate:
+    """Hold a commit's reply while its worker is more than `slack` commits ahead of the slowest of the cohort.
+
+    None: never. `deadline_s` closes the cycle that long after it opened.
+    """
+
+    slack: int | None = None
+    deadline_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Fold:
+    """When updates enter the model and with what weight.
+
+    when: at_once; every_k commits; at_gate (the weighted mean of those that arrived).
+    weight: equal (1/M) or by samples. server_rate multiplies the folded update.
+    """
+
+    when: Literal["at_once", "every_k", "at_gate"] = "at_once"
+    weight: Literal["equal", "samples"] = "equal"
+    every_k: int = 0
+    server_rate: float = 1.0
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One rate tried by a search. Losses are smoothed; `reward` is what the search compares."""
+
+    rate: float  # commits per check period
+    interval_s: float
+    start_s: float
+    end_s: float
+    loss_start: float
+    loss_end: float
+    reward: float
+    chosen: bool = False
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the fleet does until the next plan."""
+
+    triggers: Mapping[str, Trigger]  # by device; exactly the fleet's devices
+    gate: Gate = Gate()
+    fold: Fold = Fold()
+    cohort: tuple[str, ...] = ()  # who counts as slowest at the gate; empty where there is none
+    overlap: bool = False  # the commit travels while training goes on; only without a gate
+    membership_window_s: float = 60.0  # M counts trainers seen within it: max(2 check periods, 3 intervals)
+    searching: bool = False
+    commit_rate: float = 0.0  # commits per check period; 0 where the model has none
+    interval_s: float = 0.0
+    probes: tuple[Probe, ...] = ()  # finished ones, oldest first
+    wake_at_s: float | None = None  # call `decide` again then, seconds since training began
+    notes: tuple[str, ...] = field(default=())  # for the operator: "worker-3 is too slow for ..."
+
+
+class SyncModel(ABC):
+    """A synchronization model. Make one per run; it keeps the run's state."""
+
+    name: ClassVar[str]
+    Options: ClassVar[type[Settings]]  # pydantic: validates the options given in `sync:`
+    short_option: ClassVar[str] = ""  # which option "name:VALUE" means, as in local-sgd:8
+
+    def __init__(self, options: Settings, run: RunSettings) -> None:
+        self.options = options
+        self.run = run
+
+    @abstractmethod
+    def decide(self, fleet: Fleet) -> Plan:
+        """The plan from now on. Called at events and at `wake_at_s`; cheap, and safe to call at any time."""
+
+    def observe(self, loss: Loss) -> None:
+        """A new loss; `decide` is called after it."""

@@ -1,0 +1,1 @@
+"""The device's side: training loop, accumulated update, data, built-in tasks."""
