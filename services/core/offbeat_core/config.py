@@ -50,9 +50,7 @@ class ServiceSettings(Settings):
     ready_file: Path | None = Field(
         None, description="Written as JSON (ports, pid) once the service is ready: for scripts and tests."
     )
-    grpc_proxy: bool = Field(
-        False, description="Use http_proxy for gRPC calls. Off: the hub is on your own network."
-    )
+    grpc_proxy: bool = Field(False, description="Use http_proxy for gRPC calls. Off: the hub is near.")
 
 
 class HubSettings(ServiceSettings):
@@ -60,7 +58,7 @@ class HubSettings(ServiceSettings):
 
     allow_plaintext: bool = Field(
         False,
-        description="Listen unencrypted on addresses that other machines can reach. Only on a network that you trust.",
+        description="Listen unencrypted on addresses that other machines can reach. Only on a trusted network.",
     )
 
 
@@ -145,7 +143,7 @@ class WorkerSettings(ServiceSettings):
     def _shard_exists(self) -> WorkerSettings:
         if self.shard >= self.shards:
             raise ValueError(
-                f"shard: {self.shard} does not exist; with shards: {self.shards} the last is {self.shards - 1}"
+                f"shard: {self.shard} does not exist; of {self.shards} shards the last is {self.shards - 1}"
             )
         return self
 
@@ -195,7 +193,7 @@ class TrainingSpec(Settings):
     max_lone_steps: int = Field(
         0,
         ge=0,
-        description="Without a fresh model for so many steps a worker stops accumulating; 0: 20 check periods' worth.",
+        description="Without a fresh model for so many steps a worker stops accumulating; 0: chosen.",
     )
 
 

@@ -28,7 +28,7 @@ class StreamError(ValueError):
 
 def cut(vector: np.ndarray, part_bytes: int = PART_BYTES) -> Iterator[pb.Part]:
     """Cut a contiguous float32 vector of shape (n,) into parts; an empty one gives none."""
-    view = memoryview(np.ascontiguousarray(vector, dtype="<f4")).cast("B")
+    view = np.ascontiguousarray(vector, dtype="<f4").data.cast("B")
     for offset in range(0, len(view), part_bytes):
         yield pb.Part(offset=offset, data=bytes(view[offset : offset + part_bytes]))
 
@@ -47,7 +47,7 @@ class Assembler:
         if limit_bytes is not None and total_bytes > limit_bytes:
             raise StreamError(f"total_bytes: {total_bytes} is more than the {limit_bytes} expected")
         self._vector = np.empty(total_bytes // 4, dtype="<f4")
-        self._view = memoryview(self._vector).cast("B")
+        self._view = self._vector.data.cast("B")
         self._received = 0
 
     def add(self, part: pb.Part) -> None:

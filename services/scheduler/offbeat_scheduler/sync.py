@@ -18,7 +18,7 @@ from offbeat_core.config import RunSettings, Settings
 
 @dataclass(frozen=True)
 class Device:
-    """What is known of one active trainer. Times are smoothed measurements, in seconds; 0 means not yet known."""
+    """What is known of one active trainer. Times are smoothed measurements in seconds; 0: not yet known."""
 
     name: str
     commits: int = 0  # c_i, as the parameter server counts them
@@ -49,7 +49,7 @@ class Fleet:
 
 @dataclass(frozen=True)
 class Loss:
-    """One loss that decisions may read: the evaluator's where one attends, else the workers' own, never both."""
+    """One loss that decisions may read: the evaluator's where one attends, else the workers' own."""
 
     at_s: float
     value: float
@@ -157,5 +157,5 @@ class SyncModel(ABC):
     def decide(self, fleet: Fleet) -> Plan:
         """The plan from now on. Called at events and at `wake_at_s`; cheap, and safe to call at any time."""
 
-    def observe(self, loss: Loss) -> None:
+    def observe(self, loss: Loss) -> None:  # noqa: B027 - most models read no loss
         """A new loss; `decide` is called after it."""
