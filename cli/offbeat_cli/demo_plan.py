@@ -1,0 +1,270 @@
+"""What `offbeat demo` will do, decided from its options before anything is started.
+
+Pure: options in, a run and the settings of its processes out. Bad values raise
+OffbeatError naming option, value and remedy.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from offbeat_core.config import RunSettings, validate
+from offbeat_core.errors import ExitCode, OffbeatError
+
+STEP_S = 0.3
+CHECK_PERIOD_STEPS = 20
+UNPACED_CHECK_PERIOD_S = 4.0
+MAX_WORKERS = 64
+
+
+@dataclass(frozen=True)
+class BuiltIn:
+    """How the demo trains a task that Offbeat ships."""
+
+    accuracy: float
+    batch: int
+    learning_rate: float
+
+
+BUILT_IN = {
+    "digits": BuiltIn(accuracy=0.95, batch=32, learning_rate=0.1),
+    "fashion-mnist": BuiltIn(accuracy=0.85, batch=32, learning_rate=0.05),
+}
+
+
+@dataclass(frozen=True)
+class DemoOptions:
+    """The options of `offbeat demo`; None: not given."""
+
+    task: str = "digits"
+    speeds: str = "1,3,3"
+    sync: str = "adsp"
+    commit_delay: float = 0.0
+    target_accuracy: float | None = None
+    target_loss: float | None = None
+    max_seconds: float = 300.0
+    out: Path | None = None
+    as_json: bool = False
+    seed: int = 1
+    step_seconds: float | None = None
+    unpaced: bool = False
+    data: Path | None = None
+    check_period: float | None = None
+    rate: int | None = None
+    search: str | None = None
+    no_overlap: bool = False
+    batch: int | None = None
+    learning_rate: float | None = None
+    momentum: float | None = None
+    evaluate_every: float = 0.5
+    confirm: int | None = None
+    smooth: int | None = None
+    partition: str = "iid"
+    task_option: Sequence[str] = ()
+    threads: int = 1
+
+
+@dataclass(frozen=True)
+class DemoPlan:
+    """A demo that can be started.
+
+    Args:
+        name: of the run, and of its folder.
+        task_file: the user's own task, or None for one that Offbeat ships.
+        run: the run, checked.
+        run_values: the same as it is submitted: only what was chosen, not the defaults.
+        speeds: relative speed by worker's name.
+        step_seconds: of each worker, by name; 0: as fast as it can.
+        link_delay_s: each way between workers and parameter server.
+    """
+
+    name: str
+    task_file: Path | None
+    run: RunSettings
+    run_values: dict[str, Any]
+    speeds: dict[str, float]
+    step_seconds: dict[str, float]
+    link_delay_s: float
+
+
+def plan(options: DemoOptions) -> DemoPlan:
+    speeds = parse_speeds(options.speeds)
+    name, task_file = find_task(options.task)
+    _above_zero("--max-seconds", options.max_seconds, "give seconds, such as 120")
+    _above_zero("--evaluate-every", options.evaluate_every, "give seconds, such as 0.5")
+    if not (math.isfinite(options.commit_delay) and options.commit_delay >= 0):
+        raise OffbeatError(
+            f"--commit-delay: {options.commit_delay:g} is not 0 or more", "give seconds, such as 0.1"
+        )
+    for option, value in (("--step-seconds", options.step_seconds), ("--check-period", options.check_period)):
+        if value is not None:
+            _above_zero(option, value, "give seconds, such as 0.3")
+    for option, whole in (
+        ("--threads", options.threads),
+        ("--rate", options.rate),
+        ("--batch", options.batch),
+    ):
+        if whole is not None and whole < 1:
+            raise OffbeatError(f"{option}: {whole} is not 1 or more", "give a whole number of 1 or more")
+    if options.unpaced and options.step_seconds is not None:
+        raise OffbeatError(
+            "--unpaced: with it every worker runs as fast as it can, but --step-seconds sets a pace",
+            "give one of the two",
+            ExitCode.USAGE,
+        )
+
+    base_s = options.step_seconds or STEP_S
+    slowest = min(speeds.values())
+    paces = {worker: 0.0 if options.unpaced else base_s * slowest / speed for worker, speed in speeds.items()}
+    default_period = UNPACED_CHECK_PERIOD_S if options.unpaced else CHECK_PERIOD_STEPS * base_s
+    built_in = BUILT_IN.get(options.task)
+    training: dict[str, Any] = {
+        "batch": options.batch or (built_in.batch if built_in else None),
+        "learning_rate": options.learning_rate or (built_in.learning_rate if built_in else None),
+        "momentum": options.momentum,
+        "seed": options.seed,
+    }
+    values: dict[str, Any] = {
+        "name": name,
+        "task": _without_none(
+            name=name,
+            partition=options.partition if options.partition != "iid" else None,
+            options=_task_options(options.task_option) or None,
+        ),
+        "workers": len(speeds),
+        "sync": _sync(options),
+        "check_period_s": options.check_period or default_period,
+        "training": _without_none(**training),
+        "target": _target(options, built_in),
+        "limits": {"seconds": options.max_seconds},
+        "evaluate": {"every_s": options.evaluate_every, "required": True},
+    }
+    values = _without_none(**values)
+    return DemoPlan(
+        name=name,
+        task_file=task_file,
+        run=validate(RunSettings, values, "offbeat demo"),
+        run_values=values,
+        speeds=speeds,
+        step_seconds=paces,
+        link_delay_s=options.commit_delay / 2,
+    )
+
+
+def parse_speeds(text: str) -> dict[str, float]:
+    """'1,3,3' -> {'worker-1': 1.0, 'worker-2': 3.0, 'worker-3': 3.0}."""
+    remedy = "give one relative speed per worker, such as 1,3,3"
+    speeds = {}
+    for number, word in enumerate(text.split(","), start=1):
+        try:
+            speed = float(word)
+        except ValueError:
+            speed = math.nan
+        if not (math.isfinite(speed) and speed > 0):
+            raise OffbeatError(f"--speeds: {text!r}: {word.strip()!r} is not a number above 0", remedy)
+        speeds[f"worker-{number}"] = speed
+    if len(speeds) > MAX_WORKERS:
+        raise OffbeatError(f"--speeds: {len(speeds)} workers are more than {MAX_WORKERS}", remedy)
+    return speeds
+
+
+def find_task(task: str) -> tuple[str, Path | None]:
+    """A name that Offbeat ships, or a Python file: (name, file)."""
+    if task in BUILT_IN:
+        return task, None
+    file = Path(task)
+    known = ", ".join(BUILT_IN)
+    if not file.exists():
+        if file.suffix == ".py" or len(file.parts) > 1:
+            raise OffbeatError(f"--task: {task}: there is no such file", f"give its path, or one of {known}")
+        near = difflib.get_close_matches(task, BUILT_IN, 1)
+        raise OffbeatError(
+            f"--task: '{task}' is neither a task of Offbeat nor a file",
+            f"did you mean '{near[0]}'?" if near else f"give one of {known}, or the path of your own task",
+        )
+    if not file.is_file() or file.suffix != ".py":
+        raise OffbeatError(f"--task: {task}: this is not a Python file", "a task is one .py file")
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", file.stem):
+        raise OffbeatError(
+            f"--task: {task}: '{file.stem}' can't name a task",
+            "rename the file: letters, digits, - and _ only",
+        )
+    return file.stem, file.resolve()
+
+
+def _target(options: DemoOptions, built_in: BuiltIn | None) -> dict[str, Any] | None:
+    accuracy, loss = options.target_accuracy, options.target_loss
+    if accuracy is not None and loss is not None:
+        raise OffbeatError(
+            f"--target-accuracy {accuracy:g} and --target-loss {loss:g}: a run has one target",
+            "give one of the two",
+            ExitCode.USAGE,
+        )
+    if accuracy is not None and not 0 < accuracy <= 1:
+        remedy = (
+            f"did you mean {accuracy / 100:g}?" if 1 < accuracy <= 100 else "give a fraction, such as 0.95"
+        )
+        raise OffbeatError(f"--target-accuracy: {accuracy:g} is not above 0 and at most 1", remedy)
+    if loss is not None:
+        _above_zero("--target-loss", loss, "give a loss, such as 0.3")
+    if accuracy is None and loss is None:
+        if built_in is None:
+            return None
+        accuracy = built_in.accuracy
+    return _without_none(accuracy=accuracy, loss=loss, confirm=options.confirm, smooth=options.smooth)
+
+
+def _sync(options: DemoOptions) -> Any:
+    """The run file's `sync`: the model, with the options that were given for it."""
+    chosen = _without_none(
+        rate=options.rate, search=options.search, overlap=False if options.no_overlap else None
+    )
+    if not chosen:
+        return options.sync
+    if options.sync != "adsp":
+        given = {"rate": "--rate", "search": "--search", "overlap": "--no-overlap"}[next(iter(chosen))]
+        raise OffbeatError(
+            f"{given}: is an option of adsp, not of {options.sync}", "leave it out", ExitCode.USAGE
+        )
+    if options.rate is not None and options.search is not None:
+        raise OffbeatError(
+            f"--rate {options.rate} and --search {options.search}: a fixed rate is not searched",
+            "give one of the two",
+            ExitCode.USAGE,
+        )
+    return {"adsp": chosen}
+
+
+def _task_options(items: Sequence[str]) -> dict[str, Any]:
+    """['hidden=64'] -> {'hidden': 64}: numbers as numbers, the rest as text."""
+    found: dict[str, Any] = {}
+    for item in items:
+        key, separator, text = item.partition("=")
+        if not separator or not key.isidentifier():
+            raise OffbeatError(f"--task-option: '{item}' is not KEY=VALUE", "for example hidden=64")
+        found[key] = _number(text)
+    return found
+
+
+def _number(text: str) -> str | int | float:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _above_zero(option: str, value: float, remedy: str) -> None:
+    if not (math.isfinite(value) and value > 0):
+        raise OffbeatError(f"{option}: {value:g} is not above 0", remedy)
+
+
+def _without_none(**values: Any) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value is not None}

@@ -1,0 +1,312 @@
+"""The operator's command `offbeat`.
+
+Options and help stand here; each command's own module is imported when it runs, so that
+`offbeat --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from offbeat_core import __version__
+from offbeat_core.errors import guard
+
+SCHEDULER = "127.0.0.1:50050"
+TUNING = "Tuning, for experiments"
+
+app = typer.Typer(
+    name="offbeat",
+    help="Train one PyTorch model across devices of very different speed; nobody waits for the slowest.",
+    epilog="Begin with: offbeat demo",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+
+SchedulerOption = Annotated[
+    str, typer.Option("--scheduler", metavar="HOST:PORT", help="Where the scheduler listens.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+
+
+def _finish(command: Callable[[], int]) -> None:
+    """Run a command; errors become a line or two and an exit code."""
+    raise typer.Exit(guard(command))
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"offbeat {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def offbeat(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show where an error happened (may stand anywhere).")
+    ] = False,
+) -> None:
+    """What every command has."""
+
+
+@app.command()
+def demo(
+    task: Annotated[
+        str,
+        typer.Option(metavar="NAME|FILE", help="digits, fashion-mnist, or the Python file of your own task."),
+    ] = "digits",
+    speeds: Annotated[
+        str, typer.Option(metavar="1,3,3", help="Relative speeds: one worker is started for each.")
+    ] = "1,3,3",
+    sync: Annotated[
+        str,
+        typer.Option(
+            metavar="MODEL",
+            help="adsp (nobody waits), bsp (all wait each step), local-sgd:TAU (each TAU steps).",
+        ),
+    ] = "adsp",
+    commit_delay: Annotated[
+        float, typer.Option(metavar="S", help="Slow network: a commit's round trip takes S seconds longer.")
+    ] = 0.0,
+    target_accuracy: Annotated[
+        float | None,
+        typer.Option(metavar="A", help="End at this held-out accuracy. digits: 0.95, fashion-mnist: 0.85."),
+    ] = None,
+    target_loss: Annotated[
+        float | None,
+        typer.Option(metavar="L", help="End at this held-out loss instead."),
+    ] = None,
+    max_seconds: Annotated[
+        float, typer.Option(metavar="S", help="Train no longer than this; exit code 3 if it came first.")
+    ] = 300.0,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder for report and model. Default: a new one in offbeat-out."),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object last; all else goes to stderr.")
+    ] = False,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Of the model and of the data's order.")] = 1,
+    data: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder with data sets. Default: offbeat-data."),
+    ] = None,
+    step_seconds: Annotated[
+        float | None,
+        typer.Option(
+            metavar="S", help="The slowest worker's local update. Default: 0.3.", rich_help_panel=TUNING
+        ),
+    ] = None,
+    unpaced: Annotated[
+        bool, typer.Option("--unpaced", help="Every worker as fast as it can.", rich_help_panel=TUNING)
+    ] = False,
+    check_period: Annotated[
+        float | None,
+        typer.Option(
+            metavar="S",
+            help="Seconds between adjustments of commit counts. Default: 20 of the slowest updates.",
+            rich_help_panel=TUNING,
+        ),
+    ] = None,
+    rate: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", help="adsp: N commits per check period, no search.", rich_help_panel=TUNING
+        ),
+    ] = None,
+    search: Annotated[
+        str | None,
+        typer.Option(
+            metavar="robust|formula|source", help="adsp: how the rate is found.", rich_help_panel=TUNING
+        ),
+    ] = None,
+    no_overlap: Annotated[
+        bool,
+        typer.Option(
+            "--no-overlap", help="adsp: stand still while a commit travels.", rich_help_panel=TUNING
+        ),
+    ] = False,
+    batch: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Samples per local update.", rich_help_panel=TUNING),
+    ] = None,
+    learning_rate: Annotated[
+        float | None,
+        typer.Option(metavar="X", rich_help_panel=TUNING),
+    ] = None,
+    momentum: Annotated[
+        float | None,
+        typer.Option(metavar="X", rich_help_panel=TUNING),
+    ] = None,
+    partition: Annotated[
+        str,
+        typer.Option(metavar="iid|dirichlet:ALPHA", help="How the data is divided.", rich_help_panel=TUNING),
+    ] = "iid",
+    task_option: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="For the task; may be given again.", rich_help_panel=TUNING),
+    ] = None,
+    evaluate_every: Annotated[
+        float, typer.Option(metavar="S", help="Seconds between evaluations.", rich_help_panel=TUNING)
+    ] = 0.5,
+    confirm: Annotated[
+        int | None,
+        typer.Option(
+            metavar="K", help="So many evaluations in a row confirm the target.", rich_help_panel=TUNING
+        ),
+    ] = None,
+    smooth: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", help="The target is compared with the mean of the last N.", rich_help_panel=TUNING
+        ),
+    ] = None,
+    threads: Annotated[
+        int, typer.Option(metavar="N", help="Threads of each worker.", rich_help_panel=TUNING)
+    ] = 1,
+) -> None:
+    """Train a model across unequal devices on this machine, and leave a report.
+
+    Real processes: a scheduler, a parameter server, an evaluator, one worker per speed. Ctrl-C ends them all.
+
+    Exit codes: 0 target reached, 3 a limit came first, 1 failure, 2 wrong usage, 130 Ctrl-C.
+    """
+
+    def command() -> int:
+        from offbeat_cli.demo import DemoOptions
+        from offbeat_cli.demo import demo as run_demo
+
+        return run_demo(
+            DemoOptions(
+                task=task,
+                speeds=speeds,
+                sync=sync,
+                commit_delay=commit_delay,
+                target_accuracy=target_accuracy,
+                target_loss=target_loss,
+                max_seconds=max_seconds,
+                out=out,
+                as_json=as_json,
+                seed=seed,
+                step_seconds=step_seconds,
+                unpaced=unpaced,
+                data=data,
+                check_period=check_period,
+                rate=rate,
+                search=search,
+                no_overlap=no_overlap,
+                batch=batch,
+                learning_rate=learning_rate,
+                momentum=momentum,
+                evaluate_every=evaluate_every,
+                confirm=confirm,
+                smooth=smooth,
+                partition=partition,
+                task_option=task_option or (),
+                threads=threads,
+            )
+        )
+
+    _finish(command)
+
+
+@app.command()
+def run(
+    file: Annotated[Path, typer.Argument(metavar="RUN.yaml", help="See: offbeat example run")],
+    scheduler: SchedulerOption = SCHEDULER,
+    wait: Annotated[bool, typer.Option("--wait", help="Show the run until it has ended.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Submit a run to a scheduler.
+
+    Exit codes: 0 submitted (with --wait: target reached), 3 a limit came first, 1 failure, 2 wrong usage.
+    """
+
+    def command() -> int:
+        from offbeat_cli.run import run as submit
+
+        return submit(file, scheduler, wait=wait, as_json=as_json)
+
+    _finish(command)
+
+
+@app.command()
+def status(
+    scheduler: SchedulerOption = SCHEDULER,
+    watch: Annotated[bool, typer.Option("--watch", help="Go on showing it, until Ctrl-C.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what a scheduler, its devices and its run are doing."""
+
+    def command() -> int:
+        from offbeat_cli.status import status as show
+
+        return show(scheduler, watch=watch, as_json=as_json)
+
+    _finish(command)
+
+
+@app.command()
+def stop(
+    scheduler: SchedulerOption = SCHEDULER,
+    run_id: Annotated[str, typer.Option("--run", metavar="ID", help="Only if this is the current run.")] = "",
+    as_json: JsonOption = False,
+) -> None:
+    """End the current run; its model is written, and the devices stay attached for the next one."""
+
+    def command() -> int:
+        from offbeat_cli.stop import stop as end
+
+        return end(scheduler, run_id, as_json=as_json)
+
+    _finish(command)
+
+
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that offbeat demo has left.")],
+) -> None:
+    """Make DIR/report.html anew from a run's event log."""
+
+    def command() -> int:
+        from offbeat_cli.report import write
+
+        print(write(folder))
+        return 0
+
+    _finish(command)
+
+
+@app.command()
+def example(
+    kind: Annotated[str, typer.Argument(metavar="run|scheduler|parameter-server|worker", help="Which file.")],
+) -> None:
+    """Print a commented configuration file with every key and its default."""
+
+    def command() -> int:
+        from offbeat_cli.examples import text
+
+        print(text(kind), end="")
+        return 0
+
+    _finish(command)
+
+
+def main() -> int:
+    """The console script's entry."""
+    # guard looks for --debug itself, wherever it stands.
+    words = [word for word in sys.argv[1:] if word != "--debug"]
+    return guard(lambda: app(words, prog_name="offbeat"))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

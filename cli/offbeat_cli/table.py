@@ -1,0 +1,193 @@
+"""A run as a live table in a terminal, or as a plain line every few seconds elsewhere."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from offbeat.v1 import scheduler_pb2 as pb
+from offbeat_cli import outcome
+
+PLAIN_EVERY_S = 5.0
+PROBES_SHOWN = 6
+
+
+class RunView:
+    """Shows statuses as they come; a context manager.
+
+    Args:
+        console: where to; a terminal gets the table, anything else the plain lines.
+        speeds: relative speeds by worker, where the command set them.
+    """
+
+    def __init__(self, console: Console, speeds: dict[str, float] | None = None) -> None:
+        self._console = console
+        self._speeds = speeds
+        self._live = Live(console=console, refresh_per_second=4) if console.is_terminal else None
+        self._last_line_at = -float("inf")
+        self._last_line = ""
+        self._last_phase = -1
+
+    def __enter__(self) -> RunView:
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live:
+            self._live.stop()
+
+    def say(self, text: str) -> None:
+        """A line above the table."""
+        (self._live.console if self._live else self._console).print(text, highlight=False, markup=False)
+
+    def show(self, status: pb.Status) -> None:
+        if self._live:
+            self._live.update(render(status, self._speeds))
+            return
+        now = time.monotonic()
+        if status.phase == self._last_phase and now - self._last_line_at < PLAIN_EVERY_S:
+            return
+        line = plain(status)
+        if line != self._last_line:
+            self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+        self._last_line, self._last_line_at, self._last_phase = line, now, status.phase
+
+
+def render(status: pb.Status, speeds: dict[str, float] | None = None) -> RenderableType:
+    """The whole picture: the run, its devices, the search's probes."""
+    parts: list[RenderableType] = [_head(status)]
+    if status.workers:
+        parts.append(_devices(status, speeds))
+    if status.probes:
+        parts.append(_probes(status))
+    parts += [Text(f"! {warning}", style="yellow") for warning in status.warnings]
+    return Group(*parts)
+
+
+def plain(status: pb.Status) -> str:
+    """The same in one line, without colours."""
+    parts = [f"{status.elapsed_s:6.1f} s", _phase(status)]
+    if status.commit_rate:
+        parts.append(_rate(status))
+    if status.evaluations or status.loss:
+        parts.append(_quality(status))
+    if status.commits:
+        parts.append(f"commits {status.commits}")
+    if status.workers:
+        parts.append(
+            "; ".join(
+                f"{worker.name} {worker.report.steps} steps {worker.commits} commits "
+                f"waits {outcome.shares(worker.report)['wait']:.1%}"
+                if worker.report.steps
+                else f"{worker.name} {_worker_phase(worker)}"
+                for worker in status.workers
+            )
+        )
+    return "  ".join(parts)
+
+
+def _phase(status: pb.Status) -> str:
+    name = outcome.PHASES.get(status.phase, "unknown")
+    if status.phase == pb.Status.IDLE and status.outcome:
+        return outcome.ending(status)
+    if status.phase == pb.Status.WAITING and status.message:
+        return f"{name}: {status.message}"
+    if status.phase == pb.Status.SEARCHING:
+        return f"{name} (probe {len(status.probes) + 1})"
+    return name
+
+
+def _rate(status: pb.Status) -> str:
+    return (
+        f"{status.commit_rate:g} commits per {status.check_period_s:g} s, one every {status.interval_s:.2f} s"
+    )
+
+
+def _quality(status: pb.Status) -> str:
+    if not status.evaluations:
+        return f"training loss {status.loss:.4f}" + (f" (target: {status.target})" if status.target else "")
+    name = status.metric_name or "metric"
+    shown = f"{name} {status.metric:.4f}  loss {status.loss:.4f}"
+    return shown + (f" (target: {status.target})" if status.target else "")
+
+
+def _worker_phase(worker: pb.WorkerStatus) -> str:
+    if worker.error:
+        return f"failed: {worker.error.splitlines()[0]}"
+    if not worker.attached:
+        return "gone"
+    return outcome.WORKER_PHASES.get(worker.report.phase, "attached")
+
+
+def _head(status: pb.Status) -> RenderableType:
+    title = Text.assemble(
+        ("Offbeat ", "bold"),
+        (status.run_name or "no run", "bold cyan"),
+        (f"  {status.sync}" if status.sync else ""),
+    )
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim")
+    grid.add_column()
+    grid.add_row("phase", Text(f"{_phase(status)}   {status.elapsed_s:.0f} s"))
+    if status.commit_rate:
+        grid.add_row("rate", Text(_rate(status)))
+    elif status.sync:
+        grid.add_row("commits", Text(f"{status.commits}"))
+    if status.evaluations or status.loss:
+        grid.add_row("model", Text(_quality(status)))
+        target = outcome.target_of(status)
+        if target and target.accuracy and status.evaluations:
+            bar = ProgressBar(total=target.accuracy, completed=min(status.metric, target.accuracy), width=48)
+            grid.add_row("", bar)
+    return Group(title, grid)
+
+
+def _devices(status: pb.Status, speeds: dict[str, float] | None) -> RenderableType:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", title_justify="left")
+    table.add_column("device")
+    for name in ("speed", "steps", "commits", "compute", "paced", "commit", "wait", "loss"):
+        table.add_column(name, justify="right")
+    table.add_column("state")
+    for worker in status.workers:
+        share = outcome.shares(worker.report)
+        relative = (speeds or {}).get(worker.name)
+        speed = f"{worker.steps_per_s:.1f}/s" if worker.steps_per_s else "-"
+        waits = share["wait"] > 0.02
+        state = _worker_phase(worker)
+        table.add_row(
+            worker.name,
+            f"{speed} (x{relative:g})" if relative else speed,
+            str(worker.report.steps),
+            str(worker.commits),
+            *(f"{share[name]:.1%}" for name in ("compute", "paced", "commit")),
+            Text(f"{share['wait']:.1%}", style="red" if waits else "green"),
+            f"{worker.report.train_loss:.4f}" if worker.report.steps else "-",
+            Text(state, style="red" if worker.error or not worker.attached else ""),
+        )
+    return table
+
+
+def _probes(status: pb.Status) -> RenderableType:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    for name in ("probe", "rate", "interval", "loss", "reward"):
+        table.add_column(name, justify="right")
+    first = max(0, len(status.probes) - PROBES_SHOWN)
+    for number, probe in list(enumerate(status.probes, start=1))[first:]:
+        table.add_row(
+            str(number),
+            f"{probe.rate:g}",
+            f"{probe.interval_s:.2f} s",
+            f"{probe.loss_start:.3f} → {probe.loss_end:.3f}",
+            f"{probe.reward:.4g}" + (" chosen" if probe.chosen else ""),
+            style="bold" if probe.chosen else "",
+        )
+    return table
