@@ -40,11 +40,14 @@ class Fleet:
         now_s: seconds since the run's training began.
         devices: by name.
         server_s: seconds that the parameter server is busy with one commit (smoothed; 0: unknown).
+        counted_at_s: when the parameter server's counts held, so that commits made since are not
+            taken for missing ones. None: unknown; models then assume that they are a report old.
     """
 
     now_s: float
     devices: Mapping[str, Device]
     server_s: float = 0.0
+    counted_at_s: float | None = None
 
 
 @dataclass(frozen=True)
