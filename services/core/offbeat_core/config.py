@@ -58,7 +58,7 @@ class HubSettings(ServiceSettings):
 
     allow_plaintext: bool = Field(
         False,
-        description="Listen unencrypted on addresses that other machines can reach. Only on a trusted network.",
+        description="Listen unencrypted where other machines can connect. Only on a network you trust.",
     )
 
 
@@ -186,10 +186,10 @@ class TrainingSpec(Settings):
     """Local training on each device."""
 
     batch: int = Field(32, ge=1, description="Samples per local update.")
-    learning_rate: float = Field(0.05, gt=0)
-    momentum: float = Field(0.0, ge=0, lt=1)
-    weight_decay: float = Field(0.0, ge=0)
-    seed: int = Field(1, ge=0)
+    learning_rate: float = Field(0.05, gt=0, description="Of the local updates (SGD).")
+    momentum: float = Field(0.0, ge=0, lt=1, description="Of the local updates; kept across commits.")
+    weight_decay: float = Field(0.0, ge=0, description="Of the local updates.")
+    seed: int = Field(1, ge=0, description="Of the initial model and of the order of the data.")
     max_lone_steps: int = Field(
         0,
         ge=0,
@@ -219,8 +219,8 @@ class TargetSpec(Settings):
 class LimitSpec(Settings):
     """When to stop short of the target."""
 
-    seconds: float | None = Field(None, gt=0)
-    commits: int | None = Field(None, ge=1)
+    seconds: float | None = Field(None, gt=0, description="Seconds of training.")
+    commits: int | None = Field(None, ge=1, description="Commits of all workers together.")
 
 
 class ConvergedSpec(Settings):
@@ -229,12 +229,12 @@ class ConvergedSpec(Settings):
     variance: float = Field(
         gt=0, description="Variance of the last `window` losses below which the run has converged."
     )
-    window: int = Field(10, ge=2)
+    window: int = Field(10, ge=2, description="So many losses are looked at.")
 
 
 class EvaluateSpec(Settings):
     every_s: float = Field(1.0, gt=0, description="Seconds between evaluations.")
-    batch: int = Field(256, ge=1)
+    batch: int = Field(256, ge=1, description="Samples at a time; all held-out samples are used.")
     required: bool | None = Field(
         None, description="Wait for an evaluator before training. Default: if the target is an accuracy."
     )
@@ -243,14 +243,19 @@ class EvaluateSpec(Settings):
 class SyncSpec(Settings):
     """Which synchronization model, with its options: `adsp`, `{adsp: {rate: 4}}` or `local-sgd:8`."""
 
-    model: str
-    options: dict[str, Any] = Field({})
+    model: str = Field(description="adsp, bsp, local-sgd, ...")
+    options: dict[str, Any] = Field({}, description="Of the model, by name.")
 
 
 class RunSettings(Settings):
     """A run, as in RUN.yaml."""
 
-    name: str = Field("run", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=64)
+    name: str = Field(
+        "run",
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
+        max_length=64,
+        description="Of the run; its folder is the name and a short suffix.",
+    )
     task: TaskSpec
     workers: int = Field(1, ge=1, description="Training begins when so many workers are ready.")
     sync: SyncSpec = Field(SyncSpec(model="adsp"))
@@ -262,7 +267,9 @@ class RunSettings(Settings):
     limits: LimitSpec = Field(LimitSpec())
     converged: ConvergedSpec | None = None
     evaluate: EvaluateSpec = Field(EvaluateSpec())
-    checkpoint_every_s: float = Field(30.0, gt=0)
+    checkpoint_every_s: float = Field(
+        30.0, gt=0, description="Seconds between checkpoints on the parameter server's disk."
+    )
     initial_model: str = Field(
         "", description="A safetensors file on the parameter server's machine to start from."
     )
