@@ -233,6 +233,8 @@ class ConvergedSpec(Settings):
 
 
 class EvaluateSpec(Settings):
+    """What the evaluator does."""
+
     every_s: float = Field(1.0, gt=0, description="Seconds between evaluations.")
     batch: int = Field(256, ge=1, description="Samples at a time; all held-out samples are used.")
     required: bool | None = Field(
