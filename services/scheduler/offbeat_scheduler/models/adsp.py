@@ -1,0 +1,221 @@
+"""ADSP: everyone commits equally often, on its own beat, and nobody waits.
+
+Source: Hu, Wang, Wu, "Distributed Machine Learning through Heterogeneous Edge Systems", AAAI
+2020 (arXiv 1911.06949); what is ours stands in `adsp.md`. At each checkpoint the common
+target grows by ΔC, and worker i gets ΔC_i, what it lacks of it, for the period to come: an
+interval of Γ/ΔC_i on a fixed grid. The search (`search/`) chooses ΔC; while it probes, a
+segment may be shorter or longer than a check period, and is a checkpoint all the same.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, cast
+
+from pydantic import Field, model_validator
+
+from offbeat_core.config import RunSettings, Settings
+from offbeat_scheduler.models.counts import ABSENT_PERIODS, EPSILON, LATE_TIMES, Account, Ledger, share
+from offbeat_scheduler.search import (
+    FixedRate,
+    FormulaSearch,
+    Pace,
+    RobustSearch,
+    Search,
+    Segment,
+    SourceSearch,
+    measure,
+)
+from offbeat_scheduler.search.pace import need_s
+from offbeat_scheduler.sync import Device, Fleet, Fold, Gate, Grid, Loss, Plan, SyncModel, Trigger
+
+LOOK_AGAIN_S = 0.5
+"""While step or commit times are unknown, look again so soon."""
+
+COUNTS_AGE_S = 1.0
+"""How old commit counts may be where the driver does not say: one report."""
+
+
+class ADSP(SyncModel):
+    """Adaptive synchronous parallel with a searched commit rate."""
+
+    name = "adsp"
+    short_option = "rate"
+
+    class Options(Settings):
+        search: Literal["robust", "formula", "source"] = Field(
+            "robust",
+            description="How the commit rate is found: robust (probes, judged by the whole run), formula "
+            "(from measured times alone), source (the source's own rule).",
+        )
+        rate: int | None = Field(
+            None, ge=1, description="Commits per check period, fixed; nothing is searched then."
+        )
+        overlap: bool = Field(
+            True, description="Go on training while a commit travels. false: wait for the fresh model."
+        )
+        epoch_s: float = Field(1200.0, gt=0, description="Search again after so many seconds.")
+        max_probes: int = Field(8, ge=2, description="search: robust: probes of one search at most.")
+        prior: float = Field(
+            0.004,
+            gt=0,
+            description="search: robust, formula: how much progress is lost per mean local update between "
+            "commits (kappa in seconds is this times the mean steps per second), before anything is known.",
+        )
+        probe_s: float | None = Field(
+            None, gt=0, description="search: source: seconds per probe. Default: a check period."
+        )
+        evaluations: int = Field(
+            3, ge=1, description="search: source: each of a probe's three losses is the mean of so many."
+        )
+
+        @model_validator(mode="after")
+        def _one_way(self) -> ADSP.Options:
+            if self.rate is not None and "search" in self.model_fields_set:
+                raise ValueError(
+                    f"rate: {self.rate} and search: {self.search}: a fixed rate is not searched; give one"
+                )
+            return self
+
+    def __init__(self, options: Settings, run: RunSettings) -> None:
+        super().__init__(options, run)
+        self._options = cast(ADSP.Options, options)
+        self.search = _make_search(self._options, run)
+        self._period_s = run.check_period_s
+        self._segment: Segment | None = None
+        self._start_s = 0.0  # of the segment, on the grid
+        self._grid = Grid(self._period_s)  # of everyone who lacks nothing
+        self._target = Ledger()
+        self._accounts: dict[str, Account] = {}
+        self._triggers: dict[str, Trigger] = {}
+
+    def observe(self, loss: Loss) -> None:
+        self.search.observe(loss)
+
+    def decide(self, fleet: Fleet) -> Plan:
+        pace = measure(fleet, self._period_s, overlap=self._options.overlap)
+        self._keep_accounts(fleet)
+        if fleet.devices:
+            self._advance(fleet, pace)
+        else:
+            self.search.pause(fleet.now_s)
+        return self._plan(fleet, pace)
+
+    # ---- segments --------------------------------------------------------------------
+
+    def _advance(self, fleet: Fleet, pace: Pace) -> None:
+        now_s, current = fleet.now_s, self._segment
+        if current is None:
+            self._checkpoint(fleet, pace, self.search.next(pace), now_s)
+            return
+        done = (now_s - self._start_s) / current.interval_s
+        if done >= current.commits - EPSILON:
+            # On the grid, even if this was called late.
+            start_s = self._start_s + int(done + EPSILON) * current.interval_s
+            self._checkpoint(fleet, pace, self.search.next(pace), start_s)
+        elif (revised := self.search.revise(pace, current)) is not None:
+            self._checkpoint(fleet, pace, revised, now_s)
+        else:
+            for name in fleet.devices.keys() - self._triggers.keys():
+                self._triggers[name] = self._grid
+
+    def _checkpoint(self, fleet: Fleet, pace: Pace, segment: Segment, start_s: float) -> None:
+        """Close the books at `start_s` and give everyone its part of the segment that begins there."""
+        if not _continues(self._grid, segment.interval_s, start_s) or self._segment is None:
+            self._grid = Grid(segment.interval_s, start_s)
+        self._segment, self._start_s = segment, start_s
+        self._target.go_on(start_s, segment.interval_s)
+        counted_at_s = fleet.now_s - COUNTS_AGE_S if fleet.counted_at_s is None else fleet.counted_at_s
+        self._triggers = {
+            name: self._deal(device, segment, start_s, min(counted_at_s, start_s), fleet.now_s)
+            for name, device in fleet.devices.items()
+        }
+
+    def _deal(
+        self, device: Device, segment: Segment, start_s: float, counted_at_s: float, now_s: float
+    ) -> Trigger:
+        account = self._accounts[device.name]
+        late_s = LATE_TIMES * need_s(device)
+        account.settle(now_s, counted_at_s, late_s, most=segment.commits)
+        due, target = account.ledger.due(start_s), self._target.due(start_s)
+        if _exempt(device, segment.interval_s) or target - due > ABSENT_PERIODS * segment.commits:
+            account.ledger = self._target.copy()
+            account.offset = self._target.due(max(0.0, counted_at_s - late_s)) - account.counted
+            return self._grid
+        commits = share(target + segment.commits, due, segment.commits, segment.duration_s, need_s(device))
+        interval_s = segment.interval_s if commits == segment.commits else segment.duration_s / commits
+        account.ledger.go_on(start_s, interval_s)
+        return self._grid if commits == segment.commits else Grid(interval_s, start_s)
+
+    # ---- who is there ------------------------------------------------------------------
+
+    def _keep_accounts(self, fleet: Fleet) -> None:
+        for name in self._accounts.keys() - fleet.devices.keys():
+            del self._accounts[name]
+            self._triggers.pop(name, None)
+        for name, device in fleet.devices.items():
+            account = self._accounts.get(name)
+            if account is None or account.joined_s != device.joined_s or device.commits < account.counted:
+                # It joins, comes back, or the server's counts went back: no burst of commits.
+                self._accounts[name] = Account.open(
+                    self._target, fleet.now_s, device.commits, device.joined_s
+                )
+                self._triggers[name] = self._grid
+            else:
+                account.counted = device.commits
+
+    # ---- what is said ------------------------------------------------------------------
+
+    def _plan(self, fleet: Fleet, pace: Pace) -> Plan:
+        segment = self._segment or Segment(self._period_s, 1)
+        intervals = [grid.interval_s for grid in self._triggers.values() if isinstance(grid, Grid)]
+        wake_at_s = self._start_s + segment.duration_s
+        if not pace.measured:
+            wake_at_s = min(wake_at_s, fleet.now_s + LOOK_AGAIN_S)
+        return Plan(
+            triggers={name: self._triggers[name] for name in fleet.devices},
+            gate=Gate(),
+            fold=Fold(when="at_once", weight="equal"),
+            overlap=self._options.overlap,
+            membership_window_s=max(2 * self._period_s, 3 * max(intervals, default=segment.interval_s)),
+            searching=self.search.searching,
+            commit_rate=self._period_s / segment.interval_s,
+            interval_s=segment.interval_s,
+            probes=self.search.probes,
+            wake_at_s=max(wake_at_s, fleet.now_s) if fleet.devices else None,
+            notes=tuple(self._notes(fleet, pace, segment)),
+        )
+
+    def _notes(self, fleet: Fleet, pace: Pace, segment: Segment) -> list[str]:
+        notes = [
+            f"{name}: a step takes {device.step_s:.3g} s and a commit {device.commit_s:.3g} s; the commit "
+            f"interval is {segment.interval_s:.3g} s. It commits as often as it can, less than the others"
+            for name, device in sorted(fleet.devices.items())
+            if _exempt(device, segment.interval_s)
+        ]
+        if pace.limited_by and segment.interval_s <= 1.1 * pace.floor_s:
+            notes.append(f"the commit interval can't be shorter because of {pace.limited_by}")
+        return notes
+
+
+def _exempt(device: Device, interval_s: float) -> bool:
+    """Can the device not keep this interval, whatever it does?"""
+    return max(device.step_s, device.commit_s) > interval_s
+
+
+def _continues(grid: Grid, interval_s: float, start_s: float) -> bool:
+    """Is `start_s` a point of this very grid? Then nobody needs to be told anything."""
+    if grid.interval_s != interval_s:
+        return False
+    points = (start_s - grid.origin_s) / interval_s
+    return abs(points - round(points)) < 1e-6
+
+
+def _make_search(options: ADSP.Options, run: RunSettings) -> Search:
+    if options.rate is not None:
+        return FixedRate(options.rate)
+    if options.search == "formula":
+        return FormulaSearch(options.prior)
+    if options.search == "source":
+        goal = run.target.loss if run.target is not None else None
+        return SourceSearch(options.probe_s or 0.0, options.epoch_s, options.evaluations, goal)
+    return RobustSearch(options.epoch_s, options.max_probes, options.prior)

@@ -1,0 +1,108 @@
+"""Commit counts that stay equal: what each device should have committed by when, and how it catches up.
+
+At a checkpoint the common target grows by the segment's commits, and each device is given
+what it lacks. A commit that is due but still on its way is no lack: a device is measured
+against what was due a little earlier, by the time that a step and a commit take it. So
+nothing oscillates, and a commit that was really missed is made up for all the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass
+
+LATE_TIMES = 2.0
+"""A commit is missing if it was not counted within this times the step and the commit that it takes."""
+
+CATCH_UP = 2
+"""A device commits at most so many times as often as the others."""
+
+ABSENT_PERIODS = 4
+"""Who lacks more than so many segments' commits was away: that is not caught up."""
+
+KEPT_PIECES = 16
+EPSILON = 1e-6
+
+
+@dataclass
+class _Piece:
+    start_s: float
+    base: int
+    interval_s: float
+
+    def due(self, moment_s: float) -> int:
+        return self.base + max(0, math.floor((moment_s - self.start_s) / self.interval_s + EPSILON))
+
+
+class Ledger:
+    """How many commits are due by when; piecewise on grids."""
+
+    def __init__(self, pieces: tuple[_Piece, ...] = ()) -> None:
+        self._pieces = deque((_Piece(p.start_s, p.base, p.interval_s) for p in pieces), maxlen=KEPT_PIECES)
+
+    def copy(self) -> Ledger:
+        return Ledger(tuple(self._pieces))
+
+    def due(self, moment_s: float) -> int:
+        """Commits whose deadline is not later than `moment_s`."""
+        for piece in reversed(self._pieces):
+            if piece.start_s <= moment_s:
+                return piece.due(moment_s)
+        return self._pieces[0].base if self._pieces else 0
+
+    def shift(self, commits: int) -> None:
+        """So many more were due all along."""
+        for piece in self._pieces:
+            piece.base += commits
+
+    def go_on(self, start_s: float, interval_s: float) -> None:
+        """From `start_s` on, at this interval."""
+        self._pieces.append(_Piece(start_s, self.due(start_s), interval_s))
+
+
+@dataclass
+class Account:
+    """One device's ledger. `offset`: what its count lacks of the common one for reasons that nobody has
+    to make up for (it joined late, was away, or can't keep pace)."""
+
+    ledger: Ledger
+    offset: int
+    counted: int  # c_i when last seen
+    joined_s: float
+
+    @classmethod
+    def open(cls, target: Ledger, now_s: float, commits: int, joined_s: float) -> Account:
+        """For a device that begins now: on a par with all others, whatever it committed before."""
+        return cls(target.copy(), target.due(now_s) - commits, commits, joined_s)
+
+    def settle(self, now_s: float, counted_at_s: float, late_s: float, most: int) -> None:
+        """Compare what was counted with what was due, and put the difference in the books.
+
+        Args:
+            counted_at_s: when `counted` held.
+            late_s: how long a commit may be on its way.
+            most: a surplus beyond this is an error of counting, not of pace.
+        """
+        have = self.counted + self.offset
+        missing = self.ledger.due(counted_at_s - late_s) - have
+        extra = have - self.ledger.due(now_s)
+        if extra > most:
+            self.offset -= extra
+        elif extra > 0:
+            self.ledger.shift(extra)
+        elif missing > 0:
+            self.ledger.shift(-missing)
+
+
+def share(target_after: int, due: int, commits: int, segment_s: float, need_s: float) -> int:
+    """How many commits a device makes in a segment of `commits`: ΔC_i.
+
+    Args:
+        target_after: the common count at the segment's end.
+        due: the device's own at its start.
+        need_s: its step and commit time: it can't commit more often.
+    """
+    lacking = target_after - due
+    possible = math.floor(segment_s / need_s + EPSILON) if need_s > 0 else CATCH_UP * commits
+    return max(1, min(lacking, CATCH_UP * commits, max(commits, possible)))

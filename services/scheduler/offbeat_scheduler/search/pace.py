@@ -1,0 +1,123 @@
+"""What a search knows of the fleet: speeds, commit times, and the shortest interval that all can keep."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from offbeat_scheduler.search.progress import Terms
+from offbeat_scheduler.sync import Device, Fleet
+
+HUB_UTILISATION = 0.5
+"""The parameter server is busy at most this share of the time: beyond it commits queue, and O grows."""
+
+HOPELESS_TIMES_MEDIAN = 20.0
+"""A device that needs so many times what the median device needs does not hold the others back."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """The fleet at one moment, as measured.
+
+    Args:
+        now_s: seconds since the run's training began.
+        check_period_s: Γ.
+        names: of the devices, sorted.
+        terms: speeds and commit costs; devices that were not measured yet count as the median one.
+        floor_s: no interval is shorter.
+        stepped, committed: is the step (commit) time of every device known?
+        limited_by: what sets the floor, for the operator.
+        hopeless: devices too slow to be waited for; they don't raise the floor.
+        step_s: seconds per step by device, where known.
+    """
+
+    now_s: float
+    check_period_s: float
+    names: tuple[str, ...]
+    terms: Terms
+    floor_s: float
+    stepped: bool
+    committed: bool
+    limited_by: str = ""
+    hopeless: tuple[str, ...] = ()
+    step_s: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def measured(self) -> bool:
+        return self.stepped and self.committed
+
+    @property
+    def known(self) -> bool:
+        """Is anything known of the speeds?"""
+        return bool(self.step_s)
+
+    @property
+    def max_rate(self) -> int:
+        """The most commits per check period; at least 1."""
+        return max(1, int(self.check_period_s / self.floor_s + 1e-9)) if self.floor_s > 0 else 10**6
+
+
+def need_s(device: Device) -> float:
+    """Seconds that one commit and the step it waits for take: no device commits more often for long.
+
+    A commit starts at a batch boundary, so it may start one step after its deadline, and the next
+    one can't start before it is back.
+    """
+    return device.step_s + device.commit_s
+
+
+def measure(fleet: Fleet, check_period_s: float, *, overlap: bool) -> Pace:
+    """The pace of a fleet."""
+    devices = [fleet.devices[name] for name in sorted(fleet.devices)]
+    step = _filled([device.step_s for device in devices])
+    commit = _filled([device.commit_s for device in devices])
+    hold = np.minimum(_filled([device.hold_s for device in devices]), commit)
+    terms = Terms(
+        speed=1.0 / np.where(step > 0, step, 1.0),
+        held=hold if overlap else commit,
+        delay=commit if overlap else np.zeros_like(commit),
+    )
+    floor_s, limited_by, hopeless = _floor(devices, fleet.server_s, check_period_s)
+    return Pace(
+        now_s=fleet.now_s,
+        check_period_s=check_period_s,
+        names=tuple(device.name for device in devices),
+        terms=terms,
+        floor_s=floor_s,
+        stepped=bool(devices) and all(device.step_s > 0 for device in devices),
+        committed=bool(devices) and all(device.commit_s > 0 for device in devices),
+        limited_by=limited_by,
+        hopeless=hopeless,
+        step_s={device.name: device.step_s for device in devices if device.step_s > 0},
+    )
+
+
+def _filled(values: Sequence[float]) -> np.ndarray:
+    """Unknown values (0) become the median of the known ones; 0 if none is known."""
+    known = [value for value in values if value > 0]
+    middle = statistics.median(known) if known else 0.0
+    return np.array([value if value > 0 else middle for value in values], dtype=float)
+
+
+def _floor(
+    devices: Sequence[Device], server_s: float, check_period_s: float
+) -> tuple[float, str, tuple[str, ...]]:
+    needs = {device.name: need_s(device) for device in devices if need_s(device) > 0}
+    middle = statistics.median(needs.values()) if needs else 0.0
+    hopeless = tuple(
+        name for name, need in needs.items() if need > check_period_s or need > HOPELESS_TIMES_MEDIAN * middle
+    )
+    hub_s = len(devices) * server_s / HUB_UTILISATION
+    kept = {name: need for name, need in needs.items() if name not in hopeless}
+    slowest = max(kept, key=lambda name: kept[name], default="")
+    floor_s = min(max(kept.get(slowest, 0.0), hub_s), check_period_s)
+    if hub_s > kept.get(slowest, 0.0):
+        limit = f"the parameter server's load ({len(devices)} devices at {server_s:.3g} s per commit)"
+    elif slowest:
+        limit = f"{slowest} ({kept[slowest]:.3g} s for a step and a commit)"
+    else:
+        limit = ""
+    return floor_s, limit, hopeless

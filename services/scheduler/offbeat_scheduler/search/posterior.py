@@ -1,0 +1,173 @@
+"""What the run's loss says about kappa, the price of training on an old model.
+
+The loss is taken to fall as a + b (s + s0)^(-beta), with s the effective progress so far:
+the integral of v (1 - c/I) / (1 + kappa (I + d)) over all that was trained, at whatever
+intervals. Time and progress are so kept apart: a probe made later, where the loss falls more
+slowly anyhow, is not held to be worse for it. For each kappa of a grid the curve is fitted to
+the whole run by weighted least squares with Huber's weights (Huber 1964), for all s0 and beta of
+a grid at once; these two are integrated out, a and b are maximised.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from offbeat_scheduler.search.progress import PRIOR_KAPPA_PER_STEP, Terms
+from offbeat_scheduler.search.record import Record
+
+PRIOR_SPREAD = 1.0
+"""Standard deviation of log kappa before anything is seen."""
+
+BETAS = np.array([0.5, 1.0, 2.0, 4.0])
+STARTS = np.array([0.01, 0.03, 0.1, 0.3, 1.0, 3.0])
+"""s0 as a share of the progress made so far."""
+
+HUBER = 1.5
+ROUNDS = 3
+MIN_POINTS = 6
+"""Fewer losses than this determine no curve of four parameters."""
+
+TRUST = 0.5
+"""The likelihood's exponent: the curve is a model, and its misfit is not independent noise."""
+
+
+class Posterior:
+    """A distribution over kappa per mean step, on a logarithmic grid.
+
+    Args:
+        centre: the prior's median.
+    """
+
+    def __init__(self, centre: float = PRIOR_KAPPA_PER_STEP, spread: float = PRIOR_SPREAD) -> None:
+        self.kappa_per_step = centre * np.exp(np.linspace(-3 * spread, 3 * spread, 31))
+        self._log = np.log(self.kappa_per_step / centre)
+        self._prior = np.exp(-0.5 * (self._log / spread) ** 2)
+        self._prior /= self._prior.sum()
+        self.weights = self._prior
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of log kappa."""
+        mean = float(self.weights @ self._log)
+        return float(np.sqrt(self.weights @ (self._log - mean) ** 2))
+
+    @property
+    def centre(self) -> float:
+        """The median-like centre of kappa per step: exp of the mean log."""
+        return float(np.exp(self.weights @ np.log(self.kappa_per_step)))
+
+    def update(self, record: Record) -> bool:
+        """Take in a run. False, and the prior again, if its losses say nothing: too few, or not falling."""
+        likelihood = log_likelihood(record, self.kappa_per_step)
+        if likelihood is None:
+            self.weights = self._prior
+            return False
+        weights = self._prior * np.exp(TRUST * (likelihood - likelihood.max()))
+        self.weights = weights / weights.sum()
+        return True
+
+    def progress(self, terms: Terms, intervals: np.ndarray) -> np.ndarray:
+        """The mean of P over kappa at each interval: shape (n,), effective steps per second."""
+        return self.weights @ self._progress(terms, intervals)
+
+    def worth(self, terms: Terms, intervals: np.ndarray) -> np.ndarray:
+        """The mean of log P over kappa, shape (n,): what a choice maximises, as a loss of 10 % counts
+        the same whichever kappa is true."""
+        return self.weights @ self._log_progress(terms, intervals)
+
+    def regret(self, terms: Terms, intervals: np.ndarray, chosen: int) -> float:
+        """How much progress (a share) `intervals[chosen]` is expected to lose to one who knows kappa."""
+        log = self._log_progress(terms, intervals)
+        return float(self.weights @ (log.max(axis=1) - log[:, chosen]))
+
+    def _progress(self, terms: Terms, intervals: np.ndarray) -> np.ndarray:
+        return terms.progress(intervals, self.kappa_per_step * terms.mean_speed)
+
+    def _log_progress(self, terms: Terms, intervals: np.ndarray) -> np.ndarray:
+        return np.log(np.maximum(self._progress(terms, intervals), 1e-300))
+
+
+def log_likelihood(record: Record, kappa_per_step: np.ndarray) -> np.ndarray | None:
+    """Log likelihood of a run for each kappa, up to a constant, shape (k,); None if losses say nothing."""
+    values, weights = record.values(), record.weights()
+    if values.size < MIN_POINTS or not _falling(values):
+        return None
+    progress = record.progress(kappa_per_step)  # (k, n)
+    total = progress[:, -1:].max(axis=1, keepdims=True)
+    if not np.all(total > 0):
+        return None
+    relative = progress / total
+    base = relative[:, None, :] + STARTS[None, :, None]  # (k, s, n)
+    shape = (base[:, :, None, :]) ** -BETAS[None, None, :, None]  # (k, s, b, n)
+    scale = shape.max(axis=3, keepdims=True)
+    cost, residuals = _fit(shape / scale, values, weights)
+    flat = cost.reshape(cost.shape[0], -1)
+    lowest = flat.min()
+    best = residuals.reshape(-1, values.size)[int(flat.argmin())]
+    trust = _independent_share(best)
+    log = -trust * (flat - lowest)
+    return np.logaddexp.reduce(log, axis=1)
+
+
+def _fit(curve: np.ndarray, values: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Fit a + b * curve with a, b >= 0 along the last axis.
+
+    Args:
+        curve: shape (..., n).
+        values, weights: shape (n,).
+
+    Returns:
+        Huber's cost in units of the noise, shape (...), and the residuals, shape (..., n).
+    """
+    noise = _noise(values)
+    robust = np.broadcast_to(weights, curve.shape)
+    for round_ in range(ROUNDS):
+        residuals = values - _line(curve, values, robust)
+        if round_ == 0:
+            # The noise about the best curve, if that is more than from one loss to the next.
+            spread = np.median(np.abs(residuals) * np.sqrt(weights), axis=-1) / 0.6745
+            noise = max(noise, float(spread.min()), 1e-9 * float(np.abs(values).max()))
+        size = np.abs(residuals) * np.sqrt(weights) / noise
+        robust = weights * np.minimum(1.0, HUBER / np.maximum(size, 1e-12))
+    residuals = values - _line(curve, values, robust)
+    size = np.abs(residuals) * np.sqrt(weights) / noise
+    cost = np.where(size <= HUBER, 0.5 * size**2, HUBER * (size - 0.5 * HUBER))
+    return cost.sum(axis=-1), residuals
+
+
+def _line(curve: np.ndarray, values: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """a + b * curve by weighted least squares, a and b not negative; shape of `curve`."""
+    total = weights.sum(axis=-1)
+    mean_x = (weights * curve).sum(axis=-1) / total
+    mean_y = (weights * values).sum(axis=-1) / total
+    centred = curve - mean_x[..., None]
+    variance = (weights * centred**2).sum(axis=-1)
+    covariance = (weights * centred * values).sum(axis=-1)
+    slope = np.maximum(0.0, covariance / np.maximum(variance, 1e-300))
+    offset = mean_y - slope * mean_x
+    through_zero = (weights * curve * values).sum(axis=-1) / (weights * curve**2).sum(axis=-1)
+    slope = np.where(offset < 0, np.maximum(0.0, through_zero), slope)
+    offset = np.maximum(0.0, np.where(offset < 0, 0.0, offset))
+    return offset[..., None] + slope[..., None] * curve
+
+
+def _noise(values: np.ndarray) -> float:
+    """Standard deviation of one loss, from second differences: a smooth fall does not count as noise."""
+    bend = values[2:] - 2 * values[1:-1] + values[:-2]
+    return float(np.median(np.abs(bend)) / 0.6745 / np.sqrt(6.0))
+
+
+def _falling(values: np.ndarray) -> bool:
+    """Does the loss fall: is its later third lower than its earlier third?"""
+    third = max(1, values.size // 3)
+    return bool(np.median(values[-third:]) < np.median(values[:third]))
+
+
+def _independent_share(residuals: np.ndarray) -> float:
+    """Neighbouring losses err together: the share that counts as independent, in [0.1, 1]."""
+    centred = residuals - residuals.mean()
+    variance = float(centred @ centred)
+    if variance <= 0:
+        return 1.0
+    correlation = min(0.9, max(0.0, float(centred[1:] @ centred[:-1]) / variance))
+    return max(0.1, (1 - correlation) / (1 + correlation))

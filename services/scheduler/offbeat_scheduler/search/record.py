@@ -1,0 +1,184 @@
+"""The run so far, as a search sees it: losses, and at what pace and interval the fleet trained.
+
+Bounded however long the run is: when it is full, the older half of the losses is merged in
+pairs (a mean of two with double weight loses little), and neighbouring phases are merged.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from offbeat_scheduler.search.progress import Terms
+from offbeat_scheduler.sync import Loss
+
+MAX_LOSSES = 160
+MAX_PHASES = 240
+CHANGED = 0.05
+"""A speed or a delay that moved by less goes on under the old value."""
+
+
+@dataclass(frozen=True)
+class Phase:
+    """From `start_s` on the fleet trained like this. Speed is 0 while nothing was measured."""
+
+    start_s: float
+    interval_s: float
+    speed: float  # steps per second of the mean device
+    held_s: float
+    delay_s: float
+
+
+@dataclass(frozen=True)
+class Point:
+    """A loss, or the mean of several neighbours."""
+
+    at_s: float
+    value: float
+    weight: float = 1.0
+
+
+class Record:
+    """Losses and phases of a run, oldest first."""
+
+    def __init__(self) -> None:
+        self.points: list[Point] = []
+        self.phases: list[Phase] = []
+        self.source = ""
+
+    def observe(self, loss: Loss) -> bool:
+        """Add a loss. True if it is of another source, so that those before it were dropped."""
+        changed = bool(self.source) and loss.source != self.source
+        if changed:
+            self.points.clear()
+        self.source = loss.source
+        if np.isfinite(loss.value):
+            self.points.append(Point(loss.at_s, loss.value))
+        if len(self.points) > MAX_LOSSES:
+            self._thin()
+        return changed
+
+    def forget_before(self, moment: float) -> None:
+        """Losses before `moment` belong to another problem."""
+        self.points = [point for point in self.points if point.at_s >= moment]
+
+    def train(self, now_s: float, interval_s: float, terms: Terms, measured: bool) -> None:
+        """From now on the fleet trains at this interval and pace."""
+        if terms.speed.size and measured:
+            phase = Phase(now_s, interval_s, terms.mean_speed, terms.mean_held, terms.mean_delay)
+        else:
+            phase = Phase(now_s, interval_s, 0.0, 0.0, 0.0)
+        if self.phases and _alike(self.phases[-1], phase):
+            return
+        if self.phases and self.phases[-1].start_s >= now_s:
+            self.phases.pop()
+        self.phases.append(phase)
+        if phase.speed:
+            self._backfill(phase)
+        if len(self.phases) > MAX_PHASES:
+            self._merge()
+
+    def pause(self, now_s: float) -> None:
+        """From now on nobody trains."""
+        if self.phases and self.phases[-1].held_s < self.phases[-1].interval_s:
+            self.phases.append(replace(self.phases[-1], start_s=now_s, held_s=self.phases[-1].interval_s))
+
+    def progress(self, kappa_per_step: np.ndarray) -> np.ndarray:
+        """Effective steps of the mean device up to each loss.
+
+        Args:
+            kappa_per_step: shape (k,); kappa is this times the mean device's steps per second.
+
+        Returns:
+            Shape (k, losses).
+        """
+        start = np.array([phase.start_s for phase in self.phases])
+        interval = np.array([phase.interval_s for phase in self.phases])
+        speed = np.array([phase.speed for phase in self.phases])
+        held = np.array([phase.held_s for phase in self.phases])
+        delay = np.array([phase.delay_s for phase in self.phases])
+        share = np.maximum(0.0, 1.0 - held / interval)
+        kappa = kappa_per_step[:, None] * speed
+        rate = speed * share / (1.0 + kappa * (interval + delay))  # (k, phases)
+        reached = np.zeros_like(rate)
+        reached[:, 1:] = np.cumsum(rate[:, :-1] * np.diff(start), axis=1)
+        at = np.array([point.at_s for point in self.points])
+        index = np.clip(np.searchsorted(start, at, side="right") - 1, 0, None)
+        return reached[:, index] + rate[:, index] * np.maximum(0.0, at - start[index])
+
+    def values(self) -> np.ndarray:
+        """Losses, shape (losses,)."""
+        return np.array([point.value for point in self.points])
+
+    def weights(self) -> np.ndarray:
+        """How many losses each point stands for, shape (losses,)."""
+        return np.array([point.weight for point in self.points])
+
+    def between(self, start_s: float, end_s: float) -> list[Point]:
+        return [point for point in self.points if start_s <= point.at_s <= end_s]
+
+    def cadence_s(self) -> float:
+        """Seconds between two losses, of late; 0 while unknown."""
+        recent = [point.at_s for point in self.points[-6:]]
+        gaps = [later - earlier for earlier, later in itertools.pairwise(recent)]
+        return float(np.median(gaps)) if gaps else 0.0
+
+    def _backfill(self, phase: Phase) -> None:
+        """What was not measured at the run's start was as it was when first measured."""
+        self.phases = [
+            past
+            if past.speed
+            else replace(past, speed=phase.speed, held_s=phase.held_s, delay_s=phase.delay_s)
+            for past in self.phases
+        ]
+
+    def _thin(self) -> None:
+        half = MAX_LOSSES // 2
+        old, new = self.points[:half], self.points[half:]
+        self.points = [_mean(*pair) for pair in zip(old[::2], old[1::2], strict=True)] + new
+
+    def _merge(self) -> None:
+        """The older half in pairs, each the mean of two by their duration."""
+        half = MAX_PHASES // 2
+        ends = [phase.start_s for phase in self.phases[1 : half + 1]]
+        old = [_blend(self.phases[i], self.phases[i + 1], ends[i], ends[i + 1]) for i in range(0, half, 2)]
+        self.phases = old + self.phases[half:]
+
+
+def _mean(first: Point, second: Point) -> Point:
+    weight = first.weight + second.weight
+    return Point(
+        (first.at_s * first.weight + second.at_s * second.weight) / weight,
+        (first.value * first.weight + second.value * second.weight) / weight,
+        weight,
+    )
+
+
+def _blend(first: Phase, second: Phase, first_end_s: float, second_end_s: float) -> Phase:
+    one, two = first_end_s - first.start_s, second_end_s - second.start_s
+    share = one / (one + two) if one + two > 0 else 0.5
+
+    def mean(a: float, b: float) -> float:
+        return share * a + (1 - share) * b
+
+    return Phase(
+        first.start_s,
+        mean(first.interval_s, second.interval_s),
+        mean(first.speed, second.speed),
+        mean(first.held_s, second.held_s),
+        mean(first.delay_s, second.delay_s),
+    )
+
+
+def _alike(first: Phase, second: Phase) -> bool:
+    if bool(first.speed) != bool(second.speed):
+        return False
+    near = CHANGED * second.interval_s
+    return (
+        first.interval_s == second.interval_s
+        and abs(first.speed - second.speed) <= CHANGED * second.speed
+        and abs(first.held_s - second.held_s) <= near
+        and abs(first.delay_s - second.delay_s) <= near
+    )
