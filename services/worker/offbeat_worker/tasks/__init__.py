@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from offbeat_worker.tasks.check import check, check_batch
 from offbeat_worker.tasks.files import available
-from offbeat_worker.tasks.task import Task, as_number, load
+from offbeat_worker.tasks.results import as_number
+from offbeat_worker.tasks.task import Task, load
 
 __all__ = ["Task", "as_number", "available", "check", "check_batch", "load"]

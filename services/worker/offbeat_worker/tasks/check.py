@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from offbeat_core.errors import OffbeatError
-from offbeat_worker.tasks.task import Task, as_number, explain
+from offbeat_worker.tasks.explain import explain
+from offbeat_worker.tasks.results import as_number
+from offbeat_worker.tasks.task import Task
 
 if TYPE_CHECKING:
     from torch import nn
