@@ -13,12 +13,12 @@ Why each option has its value:
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 
 import grpc
 import grpc.aio
 
+from offbeat_core.addresses import is_loopback, split_address
 from offbeat_core.errors import OffbeatError
 
 KEEPALIVE_S = 30
@@ -45,25 +45,6 @@ SERVER_OPTIONS = [
     ("grpc.http2.max_ping_strikes", 0),
     ("grpc.so_reuseport", 0),
 ]
-
-
-def split_address(address: str, field: str) -> tuple[str, int]:
-    """'host:port', '[::1]:port' -> (host, port). Raises OffbeatError naming `field`."""
-    host, separator, port = address.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not separator or not host or not port.isdigit() or int(port) > 65535:
-        raise OffbeatError(f"{field}: '{address}' is not HOST:PORT", "for example 127.0.0.1:50050")
-    return host, int(port)
-
-
-def is_loopback(host: str) -> bool:
-    """Is this a name or address that only this machine can reach?"""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def connect(address: str, *, proxy: bool = False) -> grpc.aio.Channel:

@@ -20,7 +20,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from offbeat_core import __version__
-from offbeat_core.channels import split_address
+from offbeat_core.addresses import split_address
 from offbeat_core.errors import ExitCode, OffbeatError
 
 PREFIX = "OFFBEAT_"
