@@ -75,12 +75,12 @@ class _Fleet:
         self._other_core = other_core
         self._slow: list[Child] = []
 
-    def _start(self, core: int, name: str, module: str, **options: object) -> Child:
+    def _start(self, core: int, child: str, module: str, **options: object) -> Child:
         """Children inherit the affinity of the thread that starts them."""
         mine = os.sched_getaffinity(0)
         os.sched_setaffinity(0, {core})
         try:
-            return self._children.start_module(name, module, options)
+            return self._children.start_module(child, module, options)
         finally:
             os.sched_setaffinity(0, mine)
 
