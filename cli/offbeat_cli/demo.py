@@ -23,7 +23,7 @@ import yaml
 from rich.console import Console
 
 from offbeat.v1 import scheduler_pb2 as pb
-from offbeat_cli import outcome
+from offbeat_cli import history, outcome
 from offbeat_cli.client import SchedulerClient
 from offbeat_cli.demo_plan import DemoOptions, DemoPlan, plan
 from offbeat_cli.processes import Children
@@ -134,11 +134,8 @@ def _collect(folder: Path, status: pb.Status) -> dict[str, str]:
 
 def evaluations(events: Path, status: pb.Status) -> list[list[float]]:
     """[[seconds since training began, loss, metric], ...]: all of the event log, else the status's."""
-    with contextlib.suppress(ImportError):
-        from offbeat_cli import history
-
-        if events.is_file():
-            return [[point.at_s, point.loss, point.metric] for point in history.read(events).evaluations]
+    if events.is_file():
+        return [[point.at_s, point.loss, point.metric] for point in history.read(events).evaluations]
     return [[point.at_s, point.loss, point.metric] for point in status.evaluations]
 
 

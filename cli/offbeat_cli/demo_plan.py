@@ -112,6 +112,8 @@ def plan(options: DemoOptions) -> DemoPlan:
     ):
         if whole is not None and whole < 1:
             raise OffbeatError(f"{option}: {whole} is not 1 or more", "give a whole number of 1 or more")
+    if options.learning_rate is not None:
+        _above_zero("--learning-rate", options.learning_rate, "give a rate, such as 0.05")
     if options.unpaced and options.step_seconds is not None:
         raise OffbeatError(
             "--unpaced: with it every worker runs as fast as it can, but --step-seconds sets a pace",

@@ -1,0 +1,189 @@
+"""A run's event log as series over time.
+
+The log (events.jsonl, one JSON object per line) holds what went into the scheduler's
+decisions and what came out; fields at zero are left out. Times here are seconds since
+training began; a log that stops in the middle of a line is read up to there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from offbeat_core.errors import OffbeatError
+
+TRAINING = {"searching", "training"}
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    at_s: float
+    loss: float
+    metric: float
+
+
+@dataclass(frozen=True)
+class Rate:
+    """A rate that came into force: commits per check period, and seconds between two commits."""
+
+    at_s: float
+    rate: float
+    interval_s: float
+    searching: bool
+
+
+@dataclass(frozen=True)
+class ProbeResult:
+    rate: float
+    interval_s: float
+    start_s: float
+    end_s: float
+    loss_start: float
+    loss_end: float
+    reward: float
+    chosen: bool
+
+
+@dataclass
+class DeviceHistory:
+    """One worker: its totals, and its commits over time as the parameter server counted them.
+
+    `seconds` are those of its training thread: compute, paced, commit, wait.
+    """
+
+    name: str
+    steps: int = 0
+    commits: int = 0
+    step_s: float = 0.0
+    commit_s: float = 0.0
+    train_loss: float = 0.0
+    seconds: dict[str, float] = field(default_factory=dict)
+    commits_at: list[tuple[float, int]] = field(default_factory=list)
+    losses_at: list[tuple[float, float]] = field(default_factory=list)
+    error: str = ""
+
+    def share(self, name: str) -> float:
+        total = sum(self.seconds.values())
+        return self.seconds.get(name, 0.0) / total if total else 0.0
+
+
+@dataclass
+class History:
+    """A whole run. `trained_s` is how long it trained so far."""
+
+    run_id: str = ""
+    metric_name: str = "metric"
+    trained_s: float = 0.0
+    phase: str = ""
+    outcome: str = ""
+    message: str = ""
+    devices: dict[str, DeviceHistory] = field(default_factory=dict)
+    evaluations: list[Evaluation] = field(default_factory=list)
+    rates: list[Rate] = field(default_factory=list)
+    probes: list[ProbeResult] = field(default_factory=list)
+
+    def device(self, name: str) -> DeviceHistory:
+        return self.devices.setdefault(name, DeviceHistory(name))
+
+
+def read(path: Path) -> History:
+    """Read events.jsonl. Raises OffbeatError if it is not there or holds no run."""
+    try:
+        lines = list(_lines(path))
+    except OSError as error:
+        raise OffbeatError(
+            f"{path}: {error.strerror}", "name a folder with the event log of a run, events.jsonl"
+        ) from error
+    history = History()
+    began: float | None = None
+    for line in lines:
+        at = float(line.get("t", 0.0))
+        if line.get("decision") == "PhaseChanged":
+            history.phase = str(line.get("phase", "")).lower()
+            history.outcome = str(line.get("outcome") or history.outcome).lower()
+            history.message = str(line.get("message", ""))
+            if history.phase in TRAINING:
+                began = at if began is None else began
+            elif began is not None and not history.trained_s:
+                history.trained_s = at - began
+        elif line.get("event") == "RunSubmitted":
+            history.run_id = str(line.get("run_id", ""))
+        elif (report := line.get("report")) is not None and _of_run(report, history):
+            _add_report(history, line, report, at - began if began is not None else None)
+        elif line.get("decision") == "PlanMade" and began is not None:
+            _add_plan(history, line["plan"], at - began)
+        elif line.get("decision") == "ProbeEnded":
+            _add_probe(history, line["probe"])
+        if began is not None and history.phase in TRAINING:
+            last = at - began
+    if began is not None and not history.trained_s:
+        history.trained_s = last
+    return history
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    with path.open(encoding="utf-8") as file:
+        for line in file:
+            try:
+                content = json.loads(line)
+            except ValueError:
+                continue  # the last line of a scheduler that was killed
+            if isinstance(content, dict):
+                yield content
+
+
+def _of_run(report: dict[str, Any], history: History) -> bool:
+    """Reports of agents that still speak of the run before are not of this one."""
+    return not history.run_id or report.get("run_id") == history.run_id
+
+
+def _add_report(history: History, line: dict[str, Any], report: dict[str, Any], at: float | None) -> None:
+    kind = line["event"]
+    if kind == "WorkerReported":
+        device = history.device(line["name"])
+        device.error = report.get("error", "")
+        if report.get("steps"):
+            device.steps = int(report["steps"])
+            device.step_s = float(report.get("step_s", 0.0))
+            device.commit_s = float(report.get("commit_s", 0.0))
+            device.train_loss = float(report.get("train_loss", 0.0))
+            time = report.get("time", {})
+            device.seconds = {key.removesuffix("_s"): float(value) for key, value in time.items()}
+            if at is not None:
+                device.losses_at.append((at, device.train_loss))
+    elif kind == "ServerReported":
+        for count in report.get("counts", ()):
+            device = history.device(count["worker"])
+            device.commits = int(count.get("commits", 0))
+            if at is not None:
+                device.commits_at.append((at, device.commits))
+    elif kind == "Evaluated" and at is not None and report.get("version") and not report.get("error"):
+        history.metric_name = report.get("metric_name") or history.metric_name
+        history.evaluations.append(
+            Evaluation(at, float(report.get("loss", 0.0)), float(report.get("metric", 0.0)))
+        )
+
+
+def _add_plan(history: History, plan: dict[str, Any], at: float) -> None:
+    made = Rate(at, float(plan["commit_rate"]), float(plan["interval_s"]), bool(plan.get("searching", False)))
+    before = history.rates[-1] if history.rates else None
+    if before is None or (before.rate, before.interval_s, before.searching) != (
+        made.rate,
+        made.interval_s,
+        made.searching,
+    ):
+        history.rates.append(made)
+
+
+def _add_probe(history: History, probe: dict[str, Any]) -> None:
+    """A later word on the same probe (that it was chosen) takes the place of the earlier one."""
+    made = ProbeResult(
+        **{
+            name: float(probe.get(name, 0.0)) for name in ProbeResult.__dataclass_fields__ if name != "chosen"
+        },
+        chosen=bool(probe.get("chosen", False)),
+    )
+    history.probes = [item for item in history.probes if item.start_s != made.start_s] + [made]

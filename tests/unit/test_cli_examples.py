@@ -1,0 +1,48 @@
+"""The example files are those that the models make, are valid, and show every key."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from offbeat_cli.examples import MODELS, text
+from offbeat_core.config import validate
+from offbeat_core.errors import OffbeatError
+
+EXAMPLES = Path(__file__).parents[2] / "deploy" / "examples"
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_the_committed_example_is_fresh(kind):
+    committed = (EXAMPLES / f"{kind}.yaml").read_text(encoding="utf-8")
+    assert committed == text(kind), "make it anew: python -m offbeat_cli.examples deploy/examples"
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_an_example_is_valid_and_sets_what_it_says(kind):
+    model, _, chosen = MODELS[kind]
+    values = yaml.safe_load(text(kind))
+    validate(model, values, kind)
+    assert set(values) == set(chosen)
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_an_example_shows_every_key_with_its_default(kind):
+    model, _, _ = MODELS[kind]
+    # Taking # away from each key that has a value gives the defaults.
+    uncommented = re.sub(r"^( *)#(\w+: .+)$", r"\1\2", text(kind), flags=re.MULTILINE)
+    shown = re.findall(r"^#?([a-z_]+):", text(kind), flags=re.MULTILINE)
+    assert shown == list(model.model_fields)
+    validate(model, yaml.safe_load(uncommented), kind)
+
+
+def test_a_block_that_is_commented_out_can_be_taken_in_at_once():
+    block = re.search(r"^#converged:\n(?:#.*\n)+", text("run"), flags=re.MULTILINE)[0]
+    taken = "\n".join(line[1:] for line in block.splitlines())
+    assert yaml.safe_load(taken) == {"converged": {"variance": None, "window": 10}}
+
+
+def test_an_unknown_kind_is_an_error_with_a_proposal():
+    with pytest.raises(OffbeatError, match=r"did you mean 'scheduler'\?"):
+        text("schedular")

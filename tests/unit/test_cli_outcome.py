@@ -1,0 +1,139 @@
+"""What a status means: ended or not, exit codes, shares, the JSON object."""
+
+import json
+
+import pytest
+from rich.console import Console
+
+from offbeat.v1 import scheduler_pb2 as pb
+from offbeat_cli import outcome
+from offbeat_cli.table import RunView, plain, render
+from offbeat_core.errors import ExitCode
+
+ACCURACY = "task: {name: digits}\ntarget: {accuracy: 0.95}\n"
+LOSS = "task: {name: digits}\ntarget: {loss: 0.3}\n"
+NO_TARGET = "task: {name: digits}\nlimits: {seconds: 5}\n"
+
+
+def a_status(**fields):
+    worker = pb.WorkerStatus(
+        name="worker-1",
+        attached=True,
+        commits=12,
+        steps_per_s=3.3,
+        report=pb.WorkerReport(
+            phase=pb.WorkerReport.TRAINING,
+            steps=100,
+            train_loss=0.5,
+            time=pb.Shares(compute_s=2, paced_s=7, commit_s=0.5, wait_s=0.5),
+        ),
+    )
+    values = {
+        "phase": pb.Status.TRAINING,
+        "run_id": "digits-1",
+        "run_name": "digits",
+        "sync": "adsp",
+        "commit_rate": 4,
+        "check_period_s": 6,
+        "interval_s": 1.5,
+        "elapsed_s": 20,
+        "loss": 0.31,
+        "metric": 0.91,
+        "metric_name": "accuracy",
+        "commits": 36,
+        "target": "accuracy 0.95",
+        "effective_yaml": ACCURACY,
+        "workers": [worker],
+        "evaluations": [pb.EvaluationPoint(at_s=1, version=1, loss=0.31, metric=0.91)],
+        "probes": [pb.Probe(rate=4, interval_s=1.5, reward=0.2, chosen=True)],
+        **fields,
+    }
+    return pb.Status(**values)
+
+
+@pytest.mark.parametrize(
+    ("how", "config", "code"),
+    [
+        (pb.Status.REACHED, ACCURACY, ExitCode.DONE),
+        (pb.Status.LIMIT, ACCURACY, ExitCode.LIMIT),
+        (pb.Status.STOPPED, ACCURACY, ExitCode.LIMIT),
+        (pb.Status.CONVERGED, LOSS, ExitCode.LIMIT),
+        (pb.Status.FAILED, ACCURACY, ExitCode.FAILED),
+        (pb.Status.LIMIT, NO_TARGET, ExitCode.DONE),
+        (pb.Status.CONVERGED, NO_TARGET, ExitCode.DONE),
+        (pb.Status.FAILED, NO_TARGET, ExitCode.FAILED),
+    ],
+)
+def test_the_exit_code_says_whether_the_target_came_first(how, config, code):
+    target = "" if config == NO_TARGET else "a target"
+    status = a_status(phase=pb.Status.IDLE, outcome=how, effective_yaml=config, target=target)
+    assert outcome.exit_code(status) == code
+
+
+def test_a_run_has_ended_when_its_model_is_written_or_another_followed():
+    assert not outcome.has_ended(a_status(), "digits-1")
+    assert not outcome.has_ended(a_status(phase=pb.Status.FINISHING, outcome=pb.Status.REACHED), "digits-1")
+    assert outcome.has_ended(a_status(phase=pb.Status.IDLE, outcome=pb.Status.REACHED), "digits-1")
+    assert outcome.has_ended(a_status(run_id="digits-2"), "digits-1")
+
+
+def test_the_shares_of_a_device_sum_to_one():
+    found = outcome.result(a_status(), 30.0)["workers"][0]
+    shares = [found[f"{name}_share"] for name in ("compute", "paced", "commit", "wait")]
+    assert shares == pytest.approx([0.2, 0.7, 0.05, 0.05])
+
+
+def test_a_device_that_has_not_begun_has_no_shares():
+    assert outcome.shares(pb.WorkerReport()) == {"compute": 0, "paced": 0, "commit": 0, "wait": 0}
+
+
+def test_the_json_object_has_what_scripts_read():
+    status = a_status(phase=pb.Status.IDLE, outcome=pb.Status.REACHED, reached=True, time_to_target_s=18.5)
+    found = json.loads(json.dumps(outcome.result(status, 30.0, {"worker-1": 3.0})))
+    assert found["reached"] is True
+    assert found["value"] == 0.91
+    assert found["time_to_target_s"] == 18.5
+    assert found["wall_s"] == 30
+    assert found["sync"] == "adsp"
+    assert found["commit_rate"] == 4
+    assert [probe["rate"] for probe in found["probes"]] == [4]
+    worker = found["workers"][0]
+    assert (worker["name"], worker["speed"], worker["steps"], worker["commits"]) == ("worker-1", 3.0, 100, 12)
+
+
+def test_without_a_target_reached_there_is_no_time_to_it():
+    assert outcome.result(a_status(), 30.0)["time_to_target_s"] is None
+
+
+def test_the_value_is_what_the_target_speaks_of():
+    assert outcome.value(a_status(effective_yaml=LOSS)) == pytest.approx(0.31)
+    assert outcome.value(a_status()) == pytest.approx(0.91)
+    assert outcome.value(a_status(evaluations=[], loss=0, metric=0)) is None
+
+
+def test_the_table_shows_the_run_its_devices_and_its_probes():
+    console = Console(width=120, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console.print(render(a_status(warnings=["worker-9 is slow"]), {"worker-1": 3.0}))
+    shown = console.export_text()
+    for text in ("digits", "training", "accuracy 0.91", "worker-1", "(x3)", "70.0%", "chosen", "worker-9"):
+        assert text in shown
+
+
+def test_the_plain_line_says_the_same():
+    line = plain(a_status())
+    for text in ("training", "accuracy 0.91", "target: accuracy 0.95", "worker-1 100 steps 12 commits"):
+        assert text in line
+
+
+def test_a_failed_worker_is_named_with_its_error():
+    status = a_status(phase=pb.Status.WAITING, message="2 of 3 workers")
+    status.workers.add(name="worker-2", attached=True, error="tasks: no such task\nmore")
+    assert "worker-2 failed: tasks: no such task" in plain(status)
+
+
+def test_elsewhere_than_in_a_terminal_lines_come_seldom_but_at_each_change_of_phase(capsys):
+    with RunView(Console()) as view:
+        for elapsed in range(5):
+            view.show(a_status(elapsed_s=elapsed))
+        view.show(a_status(phase=pb.Status.FINISHING))
+    assert len(capsys.readouterr().out.splitlines()) == 2
