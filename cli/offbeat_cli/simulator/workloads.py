@@ -1,0 +1,202 @@
+"""What is trained in a simulation: a workload turns steps into losses.
+
+`PowerLaw` is analytic: no gradients, one number of progress. `Quadratic` and `Perceptron` are
+trained by real gradients. All of them are deterministic for a seed and the same order of calls.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+
+class Workload(Protocol):
+    """A model as one flat float32 vector of shape (elements,), and what a local update does to it."""
+
+    @property
+    def elements(self) -> int: ...
+
+    def initial(self) -> np.ndarray:
+        """The first model, shape (elements,)."""
+        ...
+
+    def step(self, device: int, values: np.ndarray, age_s: float) -> float:
+        """One local update of `values` in place; returns the training loss.
+
+        Args:
+            device: index of the device, whose data it is.
+            values: shape (elements,).
+            age_s: since the server's model that this one is based on. Only an analytic
+                workload needs it; real gradients feel it by themselves.
+        """
+        ...
+
+    def evaluate(self, values: np.ndarray) -> tuple[float, float]:
+        """Held-out loss and metric (accuracy, where there is one) of a model."""
+        ...
+
+
+class PowerLaw:
+    """Loss a + b (s + s0)^(-beta) + noise; s: effective steps of the mean device.
+
+    A step on a model of age t counts 1/(1 + kappa t)^2, so that an interval of I seconds
+    counts I/(1 + kappa I) in all: what `adsp.md` found of progress per step. Nothing else
+    of the search's own model is in here: progress enters by commits, with their weights.
+
+    Args:
+        kappa: 1/s.
+        noise: standard deviation of an evaluation.
+    """
+
+    elements = 1
+
+    def __init__(
+        self,
+        kappa: float,
+        *,
+        a: float = 0.3,
+        b: float = 20.0,
+        s0: float = 60.0,
+        beta: float = 0.6,
+        noise: float = 0.0,
+        seed: int = 0,
+    ) -> None:
+        self.kappa, self.a, self.b, self.s0, self.beta = kappa, a, b, s0, beta
+        self._noise = noise
+        self._random = np.random.default_rng(seed)
+
+    def initial(self) -> np.ndarray:
+        return np.zeros(1, dtype=np.float32)
+
+    def step(self, device: int, values: np.ndarray, age_s: float) -> float:
+        values[0] += 1.0 / (1.0 + self.kappa * age_s) ** 2
+        return self.loss(float(values[0]))
+
+    def evaluate(self, values: np.ndarray) -> tuple[float, float]:
+        loss = self.loss(float(values[0])) + self._noise * float(self._random.standard_normal())
+        return loss, 0.0
+
+    def loss(self, progress: float) -> float:
+        return self.a + self.b * (max(0.0, progress) + self.s0) ** -self.beta
+
+
+class Quadratic:
+    """SGD on 0.5 sum_j h_j (x_j - x*_j)^2 with noisy gradients; each device has its own optimum x*.
+
+    Args:
+        elements: dimensions; their curvatures h are spread from 0.01 to 1.
+        devices: how many optima.
+        unlike: how far apart the optima are (0: all devices have the same data).
+        noise: of a gradient's component.
+    """
+
+    def __init__(
+        self,
+        *,
+        elements: int = 32,
+        devices: int = 3,
+        learning_rate: float = 0.1,
+        unlike: float = 0.0,
+        noise: float = 0.3,
+        seed: int = 0,
+    ) -> None:
+        self.elements = elements
+        self._random = np.random.default_rng(seed)
+        self._curvature = np.geomspace(0.01, 1.0, elements)
+        optima = 1.0 + unlike * self._random.standard_normal((devices, elements))
+        self._optima = optima
+        self._optimum = optima.mean(axis=0)
+        self._rate, self._noise = learning_rate, noise
+
+    def initial(self) -> np.ndarray:
+        return np.zeros(self.elements, dtype=np.float32)
+
+    def step(self, device: int, values: np.ndarray, age_s: float) -> float:
+        away = values - self._optima[device]
+        gradient = self._curvature * away + self._noise * self._random.standard_normal(self.elements)
+        values -= (self._rate * gradient).astype(np.float32)
+        return float(0.5 * self._curvature @ away**2)
+
+    def evaluate(self, values: np.ndarray) -> tuple[float, float]:
+        return float(0.5 * self._curvature @ (values - self._optimum) ** 2), 0.0
+
+
+class Perceptron:
+    """A multi-layer perceptron with one hidden layer (ReLU) and softmax, trained by SGD in numpy.
+
+    Args:
+        data: features, shape (n, features).
+        labels: whole numbers from 0, shape (n,).
+        shards: indices of each device's samples.
+        held_out: indices of the samples to evaluate on.
+    """
+
+    def __init__(
+        self,
+        data: np.ndarray,
+        labels: np.ndarray,
+        shards: list[np.ndarray],
+        held_out: np.ndarray,
+        *,
+        hidden: int = 32,
+        batch: int = 32,
+        learning_rate: float = 0.05,
+        seed: int = 0,
+    ) -> None:
+        self._data = data.astype(np.float32)
+        self._labels = labels
+        self._shards, self._held_out = shards, held_out
+        self._batch, self._rate = batch, np.float32(learning_rate)
+        self._random = np.random.default_rng(seed)
+        features, classes = data.shape[1], int(labels.max()) + 1
+        self._shapes = [(features, hidden), (hidden,), (hidden, classes), (classes,)]
+        self.elements = sum(int(np.prod(shape)) for shape in self._shapes)
+
+    def initial(self) -> np.ndarray:
+        parts = [
+            self._random.standard_normal(shape) * np.sqrt(2.0 / shape[0])
+            if len(shape) == 2
+            else np.zeros(shape)
+            for shape in self._shapes
+        ]
+        return np.concatenate([part.ravel() for part in parts]).astype(np.float32)
+
+    def step(self, device: int, values: np.ndarray, age_s: float) -> float:
+        chosen = self._random.choice(self._shards[device], self._batch)
+        x, y = self._data[chosen], self._labels[chosen]
+        w1, b1, w2, b2 = self._views(values)
+        hidden = np.maximum(x @ w1 + b1, 0.0)
+        chance = _softmax(hidden @ w2 + b2)
+        loss = float(-np.log(np.maximum(chance[np.arange(y.size), y], 1e-12)).mean())
+        chance[np.arange(y.size), y] -= 1.0
+        chance /= y.size
+        back = (chance @ w2.T) * (hidden > 0)
+        for part, gradient in (
+            (w1, x.T @ back),
+            (b1, back.sum(axis=0)),
+            (w2, hidden.T @ chance),
+            (b2, chance.sum(axis=0)),
+        ):
+            part -= self._rate * gradient
+        return loss
+
+    def evaluate(self, values: np.ndarray) -> tuple[float, float]:
+        x, y = self._data[self._held_out], self._labels[self._held_out]
+        w1, b1, w2, b2 = self._views(values)
+        chance = _softmax(np.maximum(x @ w1 + b1, 0.0) @ w2 + b2)
+        loss = float(-np.log(np.maximum(chance[np.arange(y.size), y], 1e-12)).mean())
+        return loss, float((chance.argmax(axis=1) == y).mean())
+
+    def _views(self, values: np.ndarray) -> list[np.ndarray]:
+        views, offset = [], 0
+        for shape in self._shapes:
+            size = int(np.prod(shape))
+            views.append(values[offset : offset + size].reshape(shape))
+            offset += size
+        return views
+
+
+def _softmax(scores: np.ndarray) -> np.ndarray:
+    shifted = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return shifted / shifted.sum(axis=1, keepdims=True)
