@@ -16,6 +16,7 @@ from typing import Any
 from offbeat_core.errors import OffbeatError
 
 TRAINING = {"searching", "training"}
+ENDED = {"finishing", "idle"}
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ def read(path: Path) -> History:
             history.message = str(line.get("message", ""))
             if history.phase in TRAINING:
                 began = at if began is None else began
-            elif began is not None and not history.trained_s:
+            elif history.phase in ENDED and began is not None and not history.trained_s:
                 history.trained_s = at - began
         elif line.get("event") == "RunSubmitted":
             history.run_id = str(line.get("run_id", ""))
@@ -160,7 +161,7 @@ def _add_report(history: History, line: dict[str, Any], report: dict[str, Any], 
             device.commits = int(count.get("commits", 0))
             if at is not None:
                 device.commits_at.append((at, device.commits))
-    elif kind == "Evaluated" and at is not None and report.get("version") and not report.get("error"):
+    elif kind == "Evaluated" and at is not None and "loss" in report and not report.get("error"):
         history.metric_name = report.get("metric_name") or history.metric_name
         history.evaluations.append(
             Evaluation(at, float(report.get("loss", 0.0)), float(report.get("metric", 0.0)))

@@ -26,7 +26,7 @@ SHARE_NAMES = {
     "commit": "held by commits",
     "wait": "waiting",
 }
-LOSS, METRIC, TARGET, SEARCH = "#475569", "#2563eb", "#16a34a", "#fef3c7"
+LOSS, METRIC, TARGET, SEARCH = "#475569", "#2563eb", "#16a34a", "#fefaeb"
 STYLE: Any = {
     "svg.fonttype": "none",
     "font.family": "sans-serif",
@@ -37,6 +37,7 @@ STYLE: Any = {
     "axes.edgecolor": "#94a3b8",
     "axes.labelcolor": "#334155",
     "axes.grid": True,
+    "axes.axisbelow": True,
     "grid.color": "#e2e8f0",
     "grid.linewidth": 0.7,
     "xtick.color": "#475569",
@@ -147,7 +148,7 @@ def search(history: History) -> str:
     """The interval in force against time, and the reward of each probe."""
     with plt.rc_context(STYLE):
         figure, (above, below) = plt.subplots(
-            1, 2, figsize=(WIDTH_IN, 2.7), gridspec_kw={"width_ratios": [1.35, 1]}
+            1, 2, figsize=(WIDTH_IN, 2.7), gridspec_kw={"width_ratios": [1.35, 1]}, layout="constrained"
         )
         at = [rate.at_s for rate in history.rates] + [history.trained_s]
         intervals = [rate.interval_s for rate in history.rates]
@@ -191,9 +192,11 @@ def _level(axes: Axes, value: float) -> None:
     axes.axhline(value, color=TARGET, lw=1, ls="--")
     axes.annotate(
         f"target {value:g}",
-        (1.0, value),
+        (0.01, value),
         xycoords=("axes fraction", "data"),
-        ha="right",
+        xytext=(0, 2),
+        textcoords="offset points",
+        ha="left",
         va="bottom",
         color=TARGET,
         fontsize=8.5,

@@ -30,9 +30,9 @@ h1 { font-size: 26px; margin: 0 0 2px; } h2 { font-size: 17px; margin: 0 0 4px; 
 section { background: #fff; border: 1px solid #e2e8f0; border-radius: 10px; padding: 18px 22px;
           margin: 16px 0; }
 section > p { color: #475569; margin: 0 0 10px; font-size: 14px; }
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: 12px;
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(125px, 1fr)); gap: 10px;
          margin: 16px 0; }
-.tile { background: #fff; border: 1px solid #e2e8f0; border-radius: 10px; padding: 12px 16px; }
+.tile { background: #fff; border: 1px solid #e2e8f0; border-radius: 10px; padding: 11px 14px; }
 .tile b { display: block; font-size: 22px; line-height: 1.3; } .tile span { color: #64748b; font-size: 13px; }
 .good b { color: #15803d; } .bad b { color: #b91c1c; }
 table { border-collapse: collapse; width: 100%; font-size: 14px; font-variant-numeric: tabular-nums; }
@@ -134,11 +134,11 @@ def _tiles(history: History, target: TargetSpec | None, result: dict[str, Any]) 
         tiles.append((f"{min(point.loss for point in history.evaluations):.4f}", "lowest loss", ""))
     if history.rates and history.rates[-1].rate:
         last = history.rates[-1]
-        tiles.append((f"{last.interval_s:.2f} s", f"between commits ({last.rate:g} per check period)", ""))
+        tiles.append((f"{last.interval_s:.2f} s", f"between commits ({last.rate:g} a check period)", ""))
     waits = [device.share("wait") for device in history.devices.values() if device.seconds]
     if waits:
         tiles.append(
-            (f"{max(waits):.1%}", "longest waiting of a device", "good" if max(waits) <= 0.02 else "")
+            (f"{max(waits):.1%}", "most that a device waited", "good" if max(waits) <= 0.02 else "")
         )
     counts = [device.commits for device in history.devices.values() if device.commits]
     if counts:
