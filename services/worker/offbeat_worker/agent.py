@@ -1,0 +1,381 @@
+"""The worker's side of the network: follows directives, carries commits, keeps the lease.
+
+Runs on the event loop of the I/O thread. It moves the training thread by messages and
+hears from it by events; neither waits for the other.
+
+If the parameter server or the scheduler can't be reached, training goes on under
+the last directive: the commit in flight is tried again under its number until it is
+answered, and everything done meanwhile is one accumulated update.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
+
+import numpy as np
+
+from offbeat.v1 import common_pb2 as pb
+from offbeat.v1 import parameter_server_pb2 as ps
+from offbeat.v1 import scheduler_pb2 as sc
+from offbeat_core.averages import SmoothedMean
+from offbeat_core.retry import delays
+from offbeat_worker import training
+from offbeat_worker.attend import Attendance, Superseded
+from offbeat_worker.bulk import RETRIED, Bulk, ManifestMismatch, Model, Verdict, describe, judge
+from offbeat_worker.directives import DirectiveBook
+from offbeat_worker.localrun import Cut, Fresh
+from offbeat_worker.outage import Outage
+
+log = logging.getLogger(__name__)
+
+NOT_YET_S = 0.2
+"""Between two looks for a model that is not there yet."""
+
+Phase = sc.WorkerReport.Phase
+T = TypeVar("T")
+
+
+class WorkerAgent:
+    """Drives one `Trainer` through runs.
+
+    Args:
+        hello: who this worker is.
+        bulk: connection to the parameter server.
+        server: its address, for the log.
+
+    `trainer` and `attendance` are set before `start`.
+    """
+
+    trainer: training.Trainer
+    attendance: Attendance
+
+    def __init__(self, hello: sc.Hello, bulk: Bulk, server: str) -> None:
+        self._hello = hello
+        self._bulk = bulk
+        self._loop = asyncio.get_running_loop()
+        self._directives: DirectiveBook[pb.WorkerDirective] = DirectiveBook(pb.WorkerDirective())
+        self._received_s = time.monotonic()
+        self._outage = Outage(f"parameter server {server}")
+        self._phase: int = Phase.IDLE
+        self._error = ""
+        self._run_id = ""  # of the run that is prepared or trained here
+        self._leaving = False
+        self._built: asyncio.Future[training.Built] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._flying = False
+        self._lease_s = 10.0
+        self._commit_s = SmoothedMean()
+        self._bytes_before = (0, 0)
+        self._retries = 0
+        # Done when the process should end; carries the error.
+        self.ended: asyncio.Future[None] = self._loop.create_future()
+
+    # ---- as Attendance wants it -----------------------------------------------------
+
+    def hello(self) -> sc.Hello:
+        return self._hello
+
+    def welcome(self, welcome: sc.Welcome) -> None:
+        self._directives.welcome(welcome.scheduler_incarnation)
+        self._lease_s = welcome.lease_s or self._lease_s
+
+    def direct(self, directive: sc.Directive) -> None:
+        if directive.WhichOneof("kind") == "worker":
+            self._offer(directive.worker)
+
+    def report(self) -> sc.Report:
+        return sc.Report(worker=self._figures())
+
+    def _figures(self) -> sc.WorkerReport:
+        """The report of this moment."""
+        report = self.trainer.report() if self._run_id else sc.WorkerReport()
+        if report.run_id != self._run_id:  # still loading its data
+            report = sc.WorkerReport(run_id=self._run_id)
+        return self._complete(report)
+
+    def _complete(self, report: sc.WorkerReport) -> sc.WorkerReport:
+        """What the training thread does not know."""
+        report.phase = self._phase  # type: ignore[assignment]
+        report.error = self._error
+        report.revision = self._directives.current.revision
+        if report.run_id:
+            report.commit_s = self._commit_s.value
+            report.sent_bytes = self._bulk.sent_bytes - self._bytes_before[0]
+            report.received_bytes = self._bulk.received_bytes - self._bytes_before[1]
+            report.retries = self._retries
+        return report
+
+    # ---- directives -------------------------------------------------------------------
+
+    def _offer(self, directive: pb.WorkerDirective) -> None:
+        if self._directives.offer(directive):
+            self._received_s = time.monotonic()
+            self._reconcile()
+
+    def _reconcile(self) -> None:
+        """Do what the directive in force says, from wherever this worker is."""
+        directive = self._directives.current
+        wanted = directive.action in (pb.WorkerDirective.PREPARE, pb.WorkerDirective.TRAIN)
+        if self._leaving:
+            return  # once the training thread has let go
+        if self._run_id and (not wanted or directive.run_id != self._run_id):
+            self._leave()
+        elif not wanted:
+            self._refuse(directive)
+        elif not self._run_id:
+            self._begin(directive)
+        elif directive.action == pb.WorkerDirective.TRAIN:
+            if self._phase in (Phase.READY, Phase.TRAINING):
+                self.trainer.post(training.Train(directive, self._received_s))
+        elif self._phase == Phase.TRAINING:
+            self.trainer.post(training.Pause())
+            self._enter(Phase.READY)
+
+    def _refuse(self, directive: pb.WorkerDirective) -> None:
+        if directive.action == pb.WorkerDirective.REFUSED:
+            log.error("the scheduler refused this worker: %s", directive.reason)
+            self._enter(Phase.FAILED, directive.reason or "refused by the scheduler")
+        elif self._phase != Phase.IDLE:
+            self._enter(Phase.IDLE)
+
+    def _begin(self, directive: pb.WorkerDirective) -> None:
+        self._run_id = directive.run_id
+        self._commit_s = SmoothedMean()
+        self._bytes_before = (self._bulk.sent_bytes, self._bulk.received_bytes)
+        self._retries = 0
+        self._enter(Phase.PREPARING)
+        log.info("run %s: preparing task %s", directive.run_id, directive.task.name)
+        self._spawn(self._prepare(directive))
+
+    def _leave(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        self._flying = False
+        self._leaving = True
+        self.trainer.post(training.Leave())
+
+    def _left(self, report: sc.WorkerReport) -> None:
+        """The training thread let go of the run: say the last figures."""
+        if report.run_id != self._run_id:
+            report = sc.WorkerReport(run_id=self._run_id)
+        if self._phase != Phase.FAILED:
+            self._phase = Phase.IDLE
+        report.final = True
+        log.info("run %s is over here: %d steps, %d commits", self._run_id, report.steps, report.commits)
+        self.attendance.report_now(sc.Report(worker=self._complete(report)))
+        self._run_id = ""
+        self._leaving = False
+        self._enter(Phase.IDLE)
+        self._reconcile()
+
+    def _enter(self, phase: int, error: str = "") -> None:
+        self._phase, self._error = phase, error
+        self.attendance.report_now()
+
+    def _fail(self, error: str) -> None:
+        log.error("run %s fails here: %s", self._run_id, error)
+        for task in self._tasks:
+            task.cancel()
+        self._flying = False
+        self._enter(Phase.FAILED, error)
+
+    # ---- events of the training thread ---------------------------------------------------
+
+    def emit(self, event: training.Event) -> None:
+        """Called from the training thread."""
+        try:
+            self._loop.call_soon_threadsafe(self._on_event, event)
+        except RuntimeError:  # the loop has ended, and the process with it
+            log.debug("%s came after the end", type(event).__name__)
+
+    def _on_event(self, event: training.Event) -> None:
+        match event:
+            case training.Left(report):
+                self._left(report)
+            case _ if self._leaving or event.run_id != self._run_id or self._phase == Phase.FAILED:
+                pass  # of a run that is over here
+            case training.Built():
+                if self._built is not None and not self._built.done():
+                    self._built.set_result(event)
+            case training.Loaded():
+                if self._phase == Phase.PREPARING:
+                    log.info("run %s: ready", self._run_id)
+                    self._enter(Phase.READY)
+                self._reconcile()
+            case training.Started():
+                log.info("run %s: training", self._run_id)
+                self._enter(Phase.TRAINING)
+            case training.Failed():
+                self._fail(event.error)
+            case Cut():
+                self._flying = True
+                self._spawn(self._fly(event))
+
+    # ---- work of its own -------------------------------------------------------------------
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run `work` until the run is left."""
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        if isinstance(error, Superseded):
+            self._end(error)
+        elif isinstance(error, (_Wrong, ManifestMismatch)):
+            self.trainer.post(training.Pause())
+            self._fail(str(error))
+        else:
+            self._end(error)
+
+    def _end(self, error: BaseException) -> None:
+        if not self.ended.done():
+            self.ended.set_exception(error)
+
+    async def _prepare(self, directive: pb.WorkerDirective) -> None:
+        """Build, seed if allowed, pull, load."""
+        run_id = directive.run_id
+        self._built = self._loop.create_future()
+        self.trainer.post(training.Prepare(run_id, directive.task, directive.seed, directive.batch))
+        built = await self._built
+        seeded = False
+        while True:
+            # Looked at each time: another may have been chosen to seed, or this one.
+            if self._directives.current.may_seed and not seeded:
+                reply = await self._persist(lambda: self._bulk.seed(run_id, built.manifest, built.vector))
+                seeded = True
+                if reply is not None and reply.accepted:
+                    log.info("run %s: gave the parameter server its first model", run_id)
+            model = await self._persist(
+                lambda: self._bulk.pull(run_id, pb.ROLE_WORKER, manifest=built.manifest), until_not_yet=True
+            )
+            if model is not None and model.vector is not None:
+                break
+            await asyncio.sleep(NOT_YET_S)
+        self._load(model.header.version, model.vector)
+        self._spawn(self._keep_lease(run_id, built))
+
+    def _load(self, version: int, vector: np.ndarray) -> None:
+        self.trainer.post(training.Load(self._run_id, version, vector))
+
+    async def _fly(self, cut: Cut) -> None:
+        """Carry one commit to the server and the fresh model back, however long it takes."""
+        header = ps.CommitHeader(
+            run_id=cut.run_id,
+            worker=self._hello.name,
+            incarnation=self._hello.incarnation,
+            sequence=cut.sequence,
+            base_version=cut.base_version,
+            codec=pb.CODEC_FLOAT32,
+            total_bytes=cut.vector.nbytes,
+            generation=cut.generation,
+            steps=cut.steps,
+            samples=cut.samples,
+            train_loss=cut.train_loss,
+            manifest_digest=cut.manifest_digest,
+        )
+        began = cut.started_s
+
+        async def attempt() -> Model:
+            nonlocal began
+            model = await self._bulk.commit(header, cut.vector, gated=not cut.overlap)
+            if model.vector is None:
+                raise EOFError("the reply holds no model")
+            # O is what the commit took when it worked; an outage is not a property of the link.
+            self._commit_s.add(time.monotonic() - began)
+            return model
+
+        def again() -> None:
+            nonlocal began
+            began = time.monotonic()
+
+        model = await self._persist(attempt, again=again)
+        assert model is not None
+        assert model.vector is not None
+        self._flying = False
+        # First the directive, so that the next interval begins under it.
+        if model.header.HasField("next"):
+            self._offer(model.header.next)
+        ack = model.header.ack
+        self.trainer.post(
+            Fresh(cut.run_id, cut.sequence, ack.outcome, ack.reason, model.header.version, model.vector)
+        )
+
+    async def _keep_lease(self, run_id: str, built: training.Built) -> None:
+        lease_s = self._lease_s
+        while True:
+            await asyncio.sleep(lease_s / 3)
+            try:
+                reply = await self._bulk.renew(run_id)
+            except RETRIED as error:
+                self._weigh(error)
+                continue
+            self._outage.over()
+            lease_s = reply.lease_s or lease_s
+            if not reply.known and not self._flying:  # a commit in flight makes it known again
+                await self._pull_again(run_id, built)
+
+    async def _pull_again(self, run_id: str, built: training.Built) -> None:
+        """The server forgot this worker: pulling takes a new lease, and a fresh base."""
+        log.warning("the lease at the parameter server had ended; pulling again")
+        try:
+            model = await self._bulk.pull(run_id, pb.ROLE_WORKER, manifest=built.manifest)
+        except RETRIED as error:
+            self._weigh(error)
+            return
+        if model.vector is None:
+            return
+        if self._phase == Phase.READY:
+            self._load(model.header.version, model.vector)
+        else:
+            self.trainer.post(Fresh(run_id, 0, 0, "", model.header.version, model.vector))
+
+    async def _persist(
+        self,
+        attempt: Callable[[], Awaitable[T]],
+        *,
+        until_not_yet: bool = False,
+        again: Callable[[], None] = lambda: None,
+    ) -> T | None:
+        """Try until it works; None where the server has no model yet and `until_not_yet` is set.
+
+        Raises Superseded, _Wrong, ManifestMismatch: trying again would not help.
+        """
+        waits = delays(longest=5.0)
+        while True:
+            try:
+                result = await attempt()
+            except RETRIED as error:
+                verdict = self._weigh(error)
+                if verdict is Verdict.NOT_YET and until_not_yet:
+                    return None
+            else:
+                self._outage.over()
+                return result
+            await asyncio.sleep(next(waits))
+            again()
+
+    def _weigh(self, error: BaseException) -> Verdict:
+        """Count an error and say it once; raises where trying again would not help."""
+        verdict = judge(error)
+        if verdict is Verdict.SUPERSEDED:
+            raise Superseded(self._hello.name, "parameter server") from error
+        if verdict is Verdict.WRONG:
+            raise _Wrong(f"parameter server: {describe(error)}") from error
+        if verdict is Verdict.AGAIN:
+            self._retries += 1
+            self._outage.failed(describe(error))
+        else:
+            log.debug("parameter server: %s", describe(error))
+        return verdict
+
+
+class _Wrong(Exception):
+    """The parameter server says that this will never work."""

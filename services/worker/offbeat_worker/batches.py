@@ -1,0 +1,103 @@
+"""The order of samples, and batches made of them.
+
+Each epoch is a new permutation, from a generator seeded by run, shard and epoch: the same
+device sees the same order in every run of the same seed. The batch size may change
+between two batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import Subset, TensorDataset, default_collate
+
+from offbeat_core.errors import OffbeatError
+
+
+class Order:
+    """Indices of batches, epoch after epoch.
+
+    A last batch of a single sample is merged into the one before it: BatchNorm can't
+    train on one. A shard smaller than the batch makes batches of all it has.
+
+    Args:
+        size: samples in the shard.
+        seed, shard: of the run and the device.
+
+    Raises OffbeatError for an empty shard.
+    """
+
+    def __init__(self, size: int, seed: int, shard: int) -> None:
+        if size == 0:
+            raise OffbeatError(
+                f"shard: {shard} holds no samples", "give this device another shard, or fewer shards"
+            )
+        self._seed = seed
+        self._shard = shard
+        self._samples = np.arange(size)
+        self._all = self._samples
+        self._order = self._samples
+        self._position = 0
+        self._epoch = 0
+        self.passes = 0  # finished ones
+        self._shuffle()
+
+    @property
+    def size(self) -> int:
+        """Samples in one pass."""
+        return len(self._samples)
+
+    def choose(self, samples: Sequence[int]) -> None:
+        """Train on these indices only (empty: all) from the next batch on; a new pass begins.
+
+        Raises OffbeatError for an index that the shard does not have.
+        """
+        chosen = np.asarray(samples, dtype=np.int64) if len(samples) else self._all
+        if len(chosen) == len(self._samples) and np.array_equal(chosen, self._samples):
+            return
+        if chosen.max() >= len(self._all):
+            raise OffbeatError(
+                f"samples: {int(chosen.max())} is not in this shard of {len(self._all)} samples",
+                "the allocation was made for another shard",
+            )
+        self._samples = chosen
+        self._shuffle()
+
+    def next(self, batch: int) -> np.ndarray:
+        """Indices of the next batch, shape (batch,); at a pass's end fewer, or one more to avoid a single."""
+        left = len(self._order) - self._position
+        size = min(batch, left)
+        if batch > 1 and left - size == 1:
+            size += 1
+        indices = self._order[self._position : self._position + size]
+        self._position += size
+        if self._position == len(self._order):
+            self.passes += 1
+            self._epoch += 1
+            self._shuffle()
+        return indices
+
+    def _shuffle(self) -> None:
+        chance = np.random.default_rng((self._seed, self._shard, self._epoch))
+        self._order = chance.permutation(self._samples)
+        self._position = 0
+
+
+def fetcher(dataset: Any) -> Callable[[np.ndarray], Any]:
+    """A function from indices of shape (n,) to a batch as `default_collate` makes it.
+
+    Tensor data sets are indexed as a whole: item by item, a small model would wait for its data.
+    """
+    if type(dataset) is TensorDataset:
+        tensors = dataset.tensors
+        return lambda indices: [tensor[torch.from_numpy(indices)] for tensor in tensors]
+    if type(dataset) is Subset:
+        inner = fetcher(dataset.dataset)
+        subset = np.asarray(dataset.indices)
+        return lambda indices: inner(subset[indices])
+    if hasattr(dataset, "__getitems__"):
+        return lambda indices: default_collate(dataset.__getitems__(indices.tolist()))
+    return lambda indices: default_collate([dataset[index] for index in indices.tolist()])

@@ -1,0 +1,310 @@
+"""One run on this device: the model, its data, and everything that a local update, a cut and a merge do.
+
+No thread, no network, no clock: `training.py` calls it at batch boundaries and passes
+the time in.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from offbeat.v1 import common_pb2 as pb
+from offbeat.v1 import parameter_server_pb2 as ps
+from offbeat.v1 import scheduler_pb2 as sc
+from offbeat_core.averages import SmoothedMean
+from offbeat_core.errors import OffbeatError
+from offbeat_core.manifest import Manifest
+from offbeat_worker import tasks, trigger
+from offbeat_worker.accumulator import Accumulator
+from offbeat_worker.batches import Order, fetcher
+from offbeat_worker.flat import FlatModel
+from offbeat_worker.sgd import FlatSGD
+from offbeat_worker.stopwatch import Stopwatch
+from offbeat_worker.tasks.check import move
+
+log = logging.getLogger(__name__)
+
+LOSS_WEIGHT = 0.05
+"""Of a new loss in the smoothed one: it remembers about the last twenty batches."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """What this device's configuration gives every run."""
+
+    shard: int
+    shards: int
+    folder: Path
+    task_paths: Sequence[Path]
+    device: torch.device
+
+
+@dataclass(frozen=True)
+class Cut:
+    """An update on its way out."""
+
+    run_id: str
+    sequence: int
+    base_version: int
+    generation: int
+    steps: int
+    samples: int
+    train_loss: float
+    manifest_digest: str
+    vector: np.ndarray = field(repr=False)  # float32, (elements,): U, then buffers; untouched until the reply
+    started_s: float  # monotonic, when the cut began
+    overlap: bool
+
+
+@dataclass(frozen=True)
+class Fresh:
+    """The fresh model that answers a commit, or (sequence 0) one that was pulled."""
+
+    run_id: str
+    sequence: int
+    outcome: int  # CommitAck.Outcome; 0 for a pull
+    reason: str
+    version: int
+    vector: np.ndarray = field(repr=False)
+
+
+def build(site: Site, spec: pb.RunTask, seed: int) -> tuple[tasks.Task, torch.nn.Module, dict[str, str]]:
+    """The task that a run names and its model, the same on each device for the same seed.
+
+    Raises OffbeatError: unknown task, another digest than the run's, an error in the user's file.
+    """
+    task = tasks.load(spec.name, site.task_paths)
+    if spec.digest and spec.digest != task.digest:
+        raise OffbeatError(
+            f"task: '{spec.name}' here has the digest {task.digest[:12]}…, the run's is {spec.digest[:12]}…",
+            "give every device the same file (the hub never sends code)",
+        )
+    options = dict(spec.options)
+    _seed_all(seed)
+    return task, task.build_model(**options), options
+
+
+def _seed_all(seed: int) -> None:
+    torch.manual_seed(seed)
+    np.random.seed(seed % 2**32)
+    random.seed(seed)
+
+
+class LocalRun:
+    """Builds model and data for a run, then trains when told.
+
+    Raises OffbeatError for whatever is wrong with the task, its data or the directive.
+    """
+
+    def __init__(self, site: Site, run_id: str, spec: pb.RunTask, seed: int, batch: int = 32) -> None:
+        self.run_id = run_id
+        self._task, module, self._options = build(site, spec, seed)
+        dataset = self._task.load_data(
+            site.shard, site.shards, "train", site.folder, seed, spec.partition or "iid", **self._options
+        )
+        tasks.check_batch(self._task, module, dataset, batch=batch or 32, options=self._options)
+        self._order = Order(len(dataset), seed, site.shard)
+        self._fetch = fetcher(dataset)
+        self.flat = FlatModel(module, site.device)
+        self.flat.module.train()
+        self._sgd = FlatSGD(self.flat)
+        self._accumulator: Accumulator | None = None
+        self._trigger = trigger.Trigger()
+        self._device = site.device
+        # From here on chance differs from device to device (dropout, augmentation).
+        _seed_all(int(np.random.default_rng((seed, site.shard)).integers(2**32)))
+
+        self.directive = pb.WorkerDirective()
+        self.watch = Stopwatch()
+        self.version = 0
+        self.sequence = 0
+        self.steps = 0
+        self.samples = 0
+        self.commits = 0  # acknowledged
+        self.refused = 0
+        self.dropped_steps = 0
+        self._passes_at_cut = 0
+        self._hold_of_cut = 0.0
+        self._loss = SmoothedMean(LOSS_WEIGHT)
+        self._step_s = SmoothedMean()
+        self._hold_s = SmoothedMean()
+        self._said: set[str] = set()
+
+    # ---- model ------------------------------------------------------------------
+
+    @property
+    def manifest(self) -> Manifest:
+        return self.flat.manifest
+
+    def initial(self) -> np.ndarray:
+        """The model as built, for seeding: float32 of shape (elements,)."""
+        return self.flat.vector.detach().cpu().numpy().copy()
+
+    def load(self, vector: np.ndarray, version: int) -> None:
+        """Start from this model."""
+        self.flat.load(torch.from_numpy(vector))
+        self._accumulator = Accumulator(self.flat)
+        self.version = version
+
+    @property
+    def loaded(self) -> bool:
+        return self._accumulator is not None
+
+    # ---- training ---------------------------------------------------------------
+
+    def follow(self, directive: pb.WorkerDirective, received_s: float, now_s: float) -> None:
+        """A directive takes effect, at once. Grids count from `received_s` - elapsed."""
+        if directive.batch == 0:
+            raise OffbeatError("directive: batch: 0 is not positive", "is the scheduler of this version?")
+        self._order.choose(directive.samples)
+        self._trigger.set(_rule(directive.trigger, received_s), now_s)
+        self._loaded.max_lone_steps = directive.max_lone_steps
+        self.directive = directive
+        if self._order.size < directive.batch:
+            self._say_once(
+                "small",
+                f"{self._order.size} samples are fewer than a batch of {directive.batch}: they are one",
+            )
+
+    def step(self) -> None:
+        """One local update."""
+        directive = self.directive
+        indices = self._order.next(directive.batch)
+        batch = self._fetch(indices)
+        if self._device.type != "cpu":
+            batch = move(batch, self._device)
+        loss, _ = self._task.loss_and_metric(self.flat.module, batch, **self._options)
+        loss.backward()
+        self._sgd.step(directive.learning_rate, directive.momentum, directive.weight_decay)
+        value = loss.item()
+        finite = math.isfinite(value)
+        if finite:
+            self._loss.add(value)
+        else:
+            self._say_once("nan", f"the loss of step {self.steps + 1} is {value}")
+        self._loaded.stepped(len(indices), value, finite=finite)
+        self.steps += 1
+        self.samples += len(indices)
+
+    def timed(self, step_s: float) -> None:
+        """The last update took so long, pacing included."""
+        self._step_s.add(step_s)
+
+    # ---- committing ---------------------------------------------------------------
+
+    def due(self, now_s: float) -> bool:
+        """Should a commit be cut at this batch boundary?"""
+        accumulator = self._loaded
+        return accumulator.in_flight is None and self._trigger.due(
+            now_s, accumulator.pending.steps, self._order.passes - self._passes_at_cut
+        )
+
+    @property
+    def in_flight(self) -> bool:
+        return self._accumulator is not None and self._accumulator.in_flight is not None
+
+    def cut(self, now_s: float) -> Cut:
+        """Take the accumulated update out."""
+        accumulator = self._loaded
+        vector = accumulator.cut()
+        sent = accumulator.in_flight
+        assert sent is not None
+        self._trigger.served(now_s)
+        self._passes_at_cut = self._order.passes
+        self.sequence += 1
+        return Cut(
+            run_id=self.run_id,
+            sequence=self.sequence,
+            base_version=self.version,
+            generation=self.directive.generation,
+            steps=sent.steps,
+            samples=sent.samples,
+            train_loss=sent.mean_loss or self._loss.value,
+            manifest_digest=self.manifest.digest,
+            vector=vector.numpy(),
+            started_s=now_s,
+            overlap=self.directive.overlap,
+        )
+
+    def take(self, fresh: Fresh) -> None:
+        """A fresh model arrived: merge what was done meanwhile, or drop what was refused."""
+        accumulator = self._loaded
+        if fresh.sequence != (self.sequence if accumulator.in_flight else 0):
+            return  # pulled, or an answer to something else, while a commit is on its way: that one will do
+        vector = torch.from_numpy(fresh.vector)
+        shrunk = accumulator.shrunk
+        if fresh.outcome == ps.CommitAck.REFUSED:
+            dropped = accumulator.replace(vector)
+            self._sgd.forget()
+            self.refused += 1
+            self.dropped_steps += dropped
+            log.warning("commit %d was refused, %d steps dropped: %s", fresh.sequence, dropped, fresh.reason)
+        else:
+            accumulator.merge(vector)
+            self.commits += fresh.sequence > 0
+        if accumulator.shrunk > shrunk:
+            log.warning(
+                "more than %d steps without a fresh model: their sum was scaled down to so many",
+                accumulator.max_lone_steps,
+            )
+        self.version = fresh.version
+
+    def held(self, seconds: float, *, cutting: bool) -> None:
+        """A cut or a merge held the training thread for so long."""
+        if cutting:
+            self._hold_of_cut = seconds
+        else:
+            self._hold_s.add(self._hold_of_cut + seconds)
+
+    # ---- report ---------------------------------------------------------------------
+
+    def report(self) -> sc.WorkerReport:
+        """Figures of the run so far. Any thread may ask."""
+        accumulator = self._accumulator
+        return sc.WorkerReport(
+            run_id=self.run_id,
+            steps=self.steps,
+            samples=self.samples,
+            commits=self.commits,
+            train_loss=self._loss.value,
+            step_s=self._step_s.value,
+            hold_s=self._hold_s.value,
+            time=self.watch.to_proto(),
+            revision=self.directive.revision,
+            steps_since_pull=accumulator.steps_since_pull if accumulator else 0,
+            shard_samples=self._order.size,
+        )
+
+    @property
+    def _loaded(self) -> Accumulator:
+        if self._accumulator is None:
+            raise RuntimeError("no model was loaded")
+        return self._accumulator
+
+    def _say_once(self, key: str, text: str) -> None:
+        if key not in self._said:
+            self._said.add(key)
+            log.warning("%s", text)
+
+
+def _rule(message: pb.Trigger, received_s: float) -> trigger.Rule:
+    """Raises OffbeatError for a trigger that never fires."""
+    kind: Any = message.WhichOneof("kind")
+    if kind == "grid" and message.grid.interval_s > 0:
+        return trigger.Grid(received_s - message.grid.elapsed_s, message.grid.interval_s)
+    if kind == "steps" and message.steps > 0:
+        return trigger.Steps(message.steps)
+    if kind == "passes" and message.passes > 0:
+        return trigger.Passes(message.passes)
+    raise OffbeatError(
+        f"directive: trigger: {kind or 'none'} never commits", "is the scheduler of this version?"
+    )

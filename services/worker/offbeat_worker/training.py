@@ -1,0 +1,283 @@
+"""The training thread: it computes, and nothing else may keep it from that.
+
+It takes messages between two batches and never waits for the network where a commit
+may travel while training goes on. What it has to say goes out through `emit`, which
+must not block. It is idle only where it has nothing to train: without a run, paused,
+or in a commit that must not overlap (that is the share of waiting).
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from offbeat.v1 import common_pb2 as pb
+from offbeat.v1 import scheduler_pb2 as sc
+from offbeat_core.errors import OffbeatError
+from offbeat_core.manifest import Manifest
+from offbeat_worker.device import Device, prepare_thread
+from offbeat_worker.localrun import Cut, Fresh, LocalRun, Site
+from offbeat_worker.pacing import Pace
+from offbeat_worker.stopwatch import Share
+
+log = logging.getLogger(__name__)
+
+# ---- what it is told --------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Prepare:
+    """Load task and data, build the model. Answered by Built or Failed."""
+
+    run_id: str
+    task: pb.RunTask
+    seed: int
+    batch: int
+
+
+@dataclass(frozen=True)
+class Load:
+    """Start from this model. Answered by Loaded."""
+
+    run_id: str
+    version: int
+    vector: np.ndarray = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Train:
+    """Train under this directive from the next batch on; it came at `received_s` (monotonic)."""
+
+    directive: pb.WorkerDirective
+    received_s: float
+
+
+@dataclass(frozen=True)
+class Pause:
+    """Stop training, keep everything."""
+
+
+@dataclass(frozen=True)
+class Leave:
+    """The run is over. Answered by Left."""
+
+
+@dataclass(frozen=True)
+class Quit:
+    """End the thread."""
+
+
+Message = Prepare | Load | Train | Pause | Leave | Quit | Fresh
+_URGENT = (Pause, Leave, Quit)
+
+# ---- what it says -----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Built:
+    run_id: str
+    manifest: Manifest
+    vector: np.ndarray = field(repr=False)  # as built, for seeding
+
+
+@dataclass(frozen=True)
+class Loaded:
+    run_id: str
+
+
+@dataclass(frozen=True)
+class Started:
+    run_id: str
+
+
+@dataclass(frozen=True)
+class Failed:
+    run_id: str
+    error: str
+
+
+@dataclass(frozen=True)
+class Left:
+    """With the last figures of the run."""
+
+    report: sc.WorkerReport
+
+
+Event = Built | Loaded | Started | Failed | Left | Cut
+
+
+class Trainer:
+    """Runs `LocalRun`s on a thread of its own.
+
+    Args:
+        site: what the device's configuration gives every run.
+        device: what computes.
+        pace: emulated slowness.
+        emit: takes events; called from the training thread.
+    """
+
+    def __init__(self, site: Site, device: Device, pace: Pace, emit: Callable[[Event], None]) -> None:
+        self._site = site
+        self._device = device
+        self._pace = pace
+        self._emit = emit
+        self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self._run: LocalRun | None = None
+        self._run_id = ""  # also of one that is still being built
+        self._training = False
+        self._last = sc.WorkerReport()
+        self._quit = False
+        self._thread = threading.Thread(target=self._main, name="training", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def post(self, message: Message) -> None:
+        """Any thread may call; handled at the next batch boundary."""
+        self._inbox.put(message)
+
+    def report(self) -> sc.WorkerReport:
+        """Figures of the run so far, or of the last one. Any thread may ask."""
+        run = self._run
+        if run is not None:
+            return run.report()
+        report = sc.WorkerReport()
+        report.CopyFrom(self._last)
+        return report
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the thread's end after Quit; False if it is still there."""
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    # ---- the thread -------------------------------------------------------------------
+
+    def _main(self) -> None:
+        prepare_thread(self._device)
+        while not self._quit:
+            if not self._training:
+                self._handle(self._inbox.get())
+                continue
+            while not self._inbox.empty():
+                self._handle(self._inbox.get())
+            if self._training:
+                self._guarded(self._update)
+
+    def _update(self) -> None:
+        """One local update, and what is due after it."""
+        run = self._run
+        assert run is not None
+        begun = run.watch.switch(Share.COMPUTE)
+        run.step()
+        rest = self._pace.rest((time.monotonic_ns() - begun) * 1e-9)
+        if rest > 0:
+            run.watch.switch(Share.PACED)
+            self._sleep(rest)
+            if not self._training:
+                return
+        now = time.monotonic_ns()
+        run.timed((now - begun) * 1e-9)
+        if run.due(now * 1e-9):
+            self._commit(run)
+
+    def _commit(self, run: LocalRun) -> None:
+        begun = run.watch.switch(Share.COMMIT)
+        cut = run.cut(begun * 1e-9)
+        ended = run.watch.switch(Share.COMPUTE if cut.overlap else Share.WAIT)
+        run.held((ended - begun) * 1e-9, cutting=True)
+        self._emit(cut)
+        # Without overlap this is where the thread waits, for network and gate.
+        while not cut.overlap and self._training and run.in_flight:
+            self._handle(self._inbox.get())
+
+    def _sleep(self, seconds: float) -> None:
+        """Emulate computing: only the end of training interrupts it; the rest is handled afterwards."""
+        until = time.monotonic() + seconds
+        later: list[Message] = []
+        while self._training and (left := until - time.monotonic()) > 0:
+            try:
+                message = self._inbox.get(timeout=left)
+            except queue.Empty:
+                break
+            if isinstance(message, _URGENT):
+                self._handle(message)
+            else:
+                later.append(message)
+        for message in later:
+            self._handle(message)
+
+    def _handle(self, message: Message) -> None:
+        self._guarded(lambda: self._dispatch(message))
+
+    def _dispatch(self, message: Message) -> None:
+        run = self._run
+        match message:
+            case Prepare():
+                self._drop()
+                self._run_id = message.run_id
+                self._last = sc.WorkerReport(run_id=message.run_id)
+                built = LocalRun(self._site, message.run_id, message.task, message.seed, message.batch)
+                self._run = built
+                self._emit(Built(built.run_id, built.manifest, built.initial()))
+            case Load(run_id, version, vector):
+                if run is not None and run.run_id == run_id:
+                    run.load(vector, version)
+                    self._emit(Loaded(run_id))
+            case Train(directive, received_s):
+                if run is not None and run.run_id == directive.run_id and run.loaded:
+                    run.follow(directive, received_s, time.monotonic())
+                    if not self._training:
+                        self._training = True
+                        run.watch.switch(Share.COMPUTE)
+                        self._emit(Started(run.run_id))
+            case Fresh():
+                # A late answer of a run that is over, or that was failed, concerns nobody.
+                if run is not None and run.run_id == message.run_id and run.loaded:
+                    self._take(run, message)
+            case Pause():
+                if run is not None and self._training:
+                    self._training = False
+                    run.watch.switch(Share.WAIT)
+            case Leave():
+                self._drop()
+                self._emit(Left(self._last))
+            case Quit():
+                self._drop()
+                self._quit = True
+
+    def _take(self, run: LocalRun, fresh: Fresh) -> None:
+        if not run.watch.running:
+            run.take(fresh)
+            return
+        begun = run.watch.switch(Share.COMMIT)
+        run.take(fresh)
+        ended = run.watch.switch(Share.COMPUTE if self._training else Share.WAIT)
+        run.held((ended - begun) * 1e-9, cutting=False)
+
+    def _drop(self) -> None:
+        """Let go of the run and its memory; its last figures stay."""
+        self._training = False
+        if self._run is not None:
+            self._run.watch.stop()
+            self._last = self._run.report()
+            self._run = None
+
+    def _guarded(self, action: Callable[[], None]) -> None:
+        """What goes wrong ends the run on this device, not the thread."""
+        try:
+            action()
+        except OffbeatError as error:
+            self._fail(str(error))
+        except Exception as error:  # a user's model may raise anything; the status shows it
+            log.debug("training failed", exc_info=True)
+            self._fail(f"{type(error).__name__}: {error}")
+
+    def _fail(self, text: str) -> None:
+        self._drop()
+        self._emit(Failed(self._run_id, text))
