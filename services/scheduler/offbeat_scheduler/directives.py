@@ -1,0 +1,252 @@
+"""Directives to agents: what each was told, and only what changed since.
+
+Every directive that leaves gets a revision, the highest so far, so that an agent that
+hears of the same interval twice, by its stream and by a commit's reply, knows which one
+holds. A grid's origin lies on the run's clock, which no device shares: it is translated
+to "so many seconds ago" at the moment of sending.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from offbeat.v1 import common_pb2 as common
+from offbeat.v1 import scheduler_pb2 as pb
+from offbeat_core.config import RunSettings
+from offbeat_scheduler.events import SendTo
+from offbeat_scheduler.membership import Agent
+from offbeat_scheduler.sync import Fold, Gate, Grid, Passes, Plan, Steps, Trigger
+from offbeat_scheduler.timing import since
+
+_WHEN = {"at_once": common.Fold.AT_ONCE, "every_k": common.Fold.EVERY_K, "at_gate": common.Fold.AT_GATE}
+_WEIGHT = {"equal": common.Fold.EQUAL, "samples": common.Fold.SAMPLES}
+
+_IN_REPLIES = (common.WorkerDirective.TRAIN, common.WorkerDirective.IDLE)
+
+Directive = common.WorkerDirective | common.ServerDirective | common.EvaluatorDirective
+
+
+@dataclass
+class _Told:
+    """The last directive of an agent, without revision and elapsed time in `content`."""
+
+    incarnation: str
+    content: Directive
+    origin: float  # of its grid, on the hub's clock
+    revision: int = 0
+    sent: bool = False  # down its own stream
+    in_replies: bool = False  # given to the parameter server for the reply of the next commit
+
+
+class Directives:
+    """What each agent was told last. `post` what it should do now; `flush` sends what differs.
+
+    Within a flush the parameter server hears first: of gate and fold, and of the directives
+    that go into the replies of commits; so no worker begins a generation that it doesn't know.
+    """
+
+    def __init__(self, revision: int = 0) -> None:
+        self.revision = revision
+        self._told: dict[str, _Told] = {}
+        self._changed = False
+
+    def forget(self) -> None:
+        """A new run: everybody is told anew."""
+        self._told.clear()
+
+    def drop(self, name: str) -> None:
+        """The agent has left; whoever comes by that name is told anew."""
+        self._told.pop(name, None)
+
+    def post(self, agent: Agent, content: Directive, origin: float = 0.0) -> None:
+        """The directive that shall be in force. `content` carries no revision and no elapsed time."""
+        told = self._told.get(agent.name)
+        same = (
+            told is not None
+            and told.incarnation == agent.incarnation
+            and type(told.content) is type(content)
+            and told.content == content
+            and told.origin == origin
+        )
+        if not same:
+            self._told[agent.name] = _Told(agent.incarnation, content, origin)
+            self._changed = True
+
+    def repeat(self, agent: Agent) -> None:
+        """The agent opened a new stream: send what is in force once more, under the same revision."""
+        self._changed = True
+        told = self._told.get(agent.name)
+        if told is not None and told.incarnation == agent.incarnation:
+            told.sent = False
+        if agent.role == common.ROLE_PARAMETER_SERVER:
+            for other in self._told.values():
+                other.in_replies = False
+
+    def worker(self, name: str) -> common.WorkerDirective | None:
+        """What a worker was told last."""
+        told = self._told.get(name)
+        return told.content if told is not None and isinstance(told.content, common.WorkerDirective) else None
+
+    def flush(self, agents: Iterable[Agent], server: Agent | None, now: float) -> list[SendTo]:
+        """Send what was posted. `server`: the parameter server, for what goes into commits' replies."""
+        if not self._changed:
+            return []
+        self._changed = False
+        first: list[SendTo] = []
+        rest: list[SendTo] = []
+        next_of: dict[str, common.WorkerDirective] = {}
+        replies = server is not None and server.attached
+        for agent in agents:
+            told = self._told.get(agent.name)
+            if told is None or told.incarnation != agent.incarnation:
+                continue
+            if not told.revision:
+                self.revision += 1
+                told.revision = self.revision
+            if told.sent and (told.in_replies or not replies):
+                continue
+            content = _rendered(told, now)
+            if replies and not told.in_replies:
+                told.in_replies = True
+                if isinstance(content, common.WorkerDirective) and content.action in _IN_REPLIES:
+                    next_of[agent.name] = content
+            if agent.attached and not told.sent:
+                told.sent = True
+                target = first if agent is server else rest
+                target.append(SendTo(agent.name, agent.incarnation, _enveloped(content)))
+        if server is not None and next_of:
+            message = pb.Directive(next=common.NextDirectives(workers=next_of))
+            first.append(SendTo(server.name, server.incarnation, message))
+        return [*first, *rest]
+
+
+def _rendered(told: _Told, now: float) -> Directive:
+    content = copy.deepcopy(told.content)
+    content.revision = told.revision
+    if isinstance(content, common.WorkerDirective) and content.trigger.HasField("grid"):
+        content.trigger.grid.elapsed_s = since(told.origin, now)
+    return content
+
+
+def _enveloped(content: Directive) -> pb.Directive:
+    if isinstance(content, common.WorkerDirective):
+        return pb.Directive(worker=content)
+    if isinstance(content, common.ServerDirective):
+        return pb.Directive(server=content)
+    return pb.Directive(evaluator=content)
+
+
+# ---- what a run says --------------------------------------------------------------
+
+
+class Wording:
+    """Directives in the words of one run: its task, its training settings, the model's plan."""
+
+    def __init__(self, run_id: str, settings: RunSettings, lease_s: float) -> None:
+        self._run_id = run_id
+        self._settings = settings
+        self._lease_s = lease_s
+
+    def task(self, digest: str) -> common.RunTask:
+        spec = self._settings.task
+        return common.RunTask(
+            name=spec.name,
+            digest=digest,
+            options={name: _option_text(value) for name, value in spec.options.items()},
+            partition=spec.partition,
+        )
+
+    def idle(self) -> common.WorkerDirective:
+        return common.WorkerDirective(action=common.WorkerDirective.IDLE, run_id=self._run_id)
+
+    def refused(self, reason: str) -> common.WorkerDirective:
+        return common.WorkerDirective(
+            action=common.WorkerDirective.REFUSED, run_id=self._run_id, reason=reason
+        )
+
+    def prepare(self, digest: str, *, may_seed: bool) -> common.WorkerDirective:
+        directive = self._training(digest)
+        directive.action = common.WorkerDirective.PREPARE
+        directive.may_seed = may_seed
+        return directive
+
+    def train(
+        self, digest: str, trigger: Trigger, plan: Plan, generation: int, lone_steps: int
+    ) -> common.WorkerDirective:
+        directive = self._training(digest)
+        directive.action = common.WorkerDirective.TRAIN
+        directive.generation = generation
+        directive.trigger.CopyFrom(_trigger(trigger))
+        directive.overlap = plan.overlap
+        directive.max_lone_steps = lone_steps
+        return directive
+
+    def _training(self, digest: str) -> common.WorkerDirective:
+        training = self._settings.training
+        return common.WorkerDirective(
+            run_id=self._run_id,
+            task=self.task(digest),
+            batch=training.batch,
+            learning_rate=training.learning_rate,
+            momentum=training.momentum,
+            weight_decay=training.weight_decay,
+            seed=training.seed,
+        )
+
+    def evaluate(self, digest: str) -> common.EvaluatorDirective:
+        return common.EvaluatorDirective(
+            run_id=self._run_id,
+            task=self.task(digest),
+            every_s=self._settings.evaluate.every_s,
+            seed=self._settings.training.seed,
+            batch=self._settings.evaluate.batch,
+        )
+
+    def serve(
+        self, digest: str, plan: Plan | None, generation: int, *, finished: bool
+    ) -> common.ServerDirective:
+        """`plan` None: training has not begun."""
+        settings = self._settings
+        window_s = plan.membership_window_s if plan else 2 * settings.check_period_s
+        return common.ServerDirective(
+            run_id=self._run_id,
+            generation=generation,
+            gate=_gate(plan.gate if plan else Gate()),
+            fold=_fold(plan.fold if plan else Fold()),
+            cohort=sorted(plan.cohort) if plan else (),
+            membership_window_s=window_s,
+            lease_s=self._lease_s,
+            checkpoint_every_s=settings.checkpoint_every_s,
+            task=self.task(digest),
+            initial_model=settings.initial_model,
+            finished=finished,
+        )
+
+
+def _option_text(value: str | int | float | bool) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _trigger(trigger: Trigger) -> common.Trigger:
+    if isinstance(trigger, Grid):
+        return common.Trigger(grid=common.Grid(interval_s=trigger.interval_s))
+    if isinstance(trigger, Steps):
+        return common.Trigger(steps=trigger.steps)
+    if isinstance(trigger, Passes):
+        return common.Trigger(passes=trigger.passes)
+    raise TypeError(f"{type(trigger).__name__} is no trigger: Grid, Steps or Passes")
+
+
+def _gate(gate: Gate) -> common.Gate:
+    return common.Gate(slack=gate.slack, deadline_s=gate.deadline_s)
+
+
+def _fold(fold: Fold) -> common.Fold:
+    return common.Fold(
+        when=_WHEN[fold.when],
+        every_k=fold.every_k,
+        weight=_WEIGHT[fold.weight],
+        server_rate=fold.server_rate,
+    )

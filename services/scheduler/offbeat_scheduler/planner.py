@@ -1,0 +1,170 @@
+"""From a synchronization model's plan to directives: what changed, and only that."""
+
+from __future__ import annotations
+
+import math
+
+from offbeat_core.config import RunSettings
+from offbeat_scheduler.directives import Wording
+from offbeat_scheduler.events import PlanMade, ProbeEnded
+from offbeat_scheduler.fleet import Worker, build_fleet
+from offbeat_scheduler.membership import Membership
+from offbeat_scheduler.outbox import Outbox
+from offbeat_scheduler.roster import Roster
+from offbeat_scheduler.sync import Fleet, Grid, Loss, Plan, SyncModel
+
+LONE_CHECK_PERIODS = 20
+
+
+class ModelError(Exception):
+    """The synchronization model raised, or gave a plan that can't be followed."""
+
+
+class Planner:
+    """Asks the model, keeps its last plan, and words it for everybody."""
+
+    def __init__(
+        self,
+        model: SyncModel,
+        settings: RunSettings,
+        words: Wording,
+        members: Membership,
+        out: Outbox,
+    ) -> None:
+        self._model = model
+        self._settings = settings
+        self._words = words
+        self._members = members
+        self._out = out
+        self.plan: Plan | None = None
+        self.generation = 0
+
+    @property
+    def searching(self) -> bool:
+        return self.plan is not None and self.plan.searching
+
+    def observe(self, loss: Loss) -> None:
+        """Raises ModelError."""
+        try:
+            self._model.observe(loss)
+        except Exception as error:
+            raise self._explain(error) from error
+
+    def decide(self, roster: Roster, started: float, now: float) -> Plan:
+        """Ask the model and tell everybody what is new. Raises ModelError.
+
+        `started`, `now`: on the hub's clock; there must be somebody in training.
+        """
+        fleet = build_fleet(roster.active(), roster.server, started, now)
+        try:
+            plan = self._model.decide(fleet)
+            check(plan, fleet)
+        except Exception as error:
+            raise self._explain(error) from error
+        old, self.plan = self.plan, plan
+        if old is None or _shared(old) != _shared(plan):
+            self.generation += 1
+        self.tell_server(roster, finished=False)
+        for worker in roster.active():
+            self._tell(worker, roster.digest, started)
+        self._announce(old, plan)
+        return plan
+
+    def _explain(self, error: Exception) -> ModelError:
+        # A model may be the user's own file: the run ends by its errors, the scheduler doesn't.
+        return ModelError(f"sync model '{self._settings.sync.model}': {type(error).__name__}: {error}")
+
+    def tell_server(self, roster: Roster, *, finished: bool) -> None:
+        agent = roster.server_agent()
+        if agent is not None:
+            content = self._words.serve(roster.digest, self.plan, self.generation, finished=finished)
+            self._out.directives.post(agent, content)
+
+    def _tell(self, worker: Worker, digest: str, started: float) -> None:
+        assert self.plan is not None
+        agent = self._members.get(worker.name)
+        if agent is None:
+            return
+        trigger = self.plan.triggers[worker.name]
+        worker.lone_steps = self.lone_steps(worker)
+        content = self._words.train(digest, trigger, self.plan, self.generation, worker.lone_steps)
+        origin_s = trigger.origin_s if isinstance(trigger, Grid) else 0.0
+        self._out.directives.post(agent, content, started + origin_s)
+
+    def bound_lone_steps(self, worker: Worker, digest: str, started: float) -> None:
+        """A device's speed became known or changed: so did the steps that it may make alone."""
+        if self.plan is not None and self.lone_steps(worker) != worker.lone_steps:
+            self._tell(worker, digest, started)
+
+    def lone_steps(self, worker: Worker) -> int:
+        """How many steps a device may make without a fresh model; 0: its speed is not yet known.
+
+        As the run says, or what the device makes in 20 check periods, kept while that is
+        right within a factor of 2.
+        """
+        if self._settings.training.max_lone_steps:
+            return self._settings.training.max_lone_steps
+        if worker.report.step_s <= 0:
+            return worker.lone_steps
+        steps = math.ceil(LONE_CHECK_PERIODS * self._settings.check_period_s / worker.report.step_s)
+        return worker.lone_steps if worker.lone_steps / 2 <= steps <= worker.lone_steps * 2 else steps
+
+    def interval_s(self, name: str) -> float:
+        """The commit interval in force for a device; 0 where it has none."""
+        trigger = self.plan.triggers.get(name) if self.plan else None
+        return trigger.interval_s if isinstance(trigger, Grid) else 0.0
+
+    def _announce(self, old: Plan | None, plan: Plan) -> None:
+        """Say what changed: in the log of events, and to a person."""
+        period = f"{self._settings.check_period_s:g} s"
+        for probe in plan.probes[len(old.probes) if old else 0 :]:
+            self._out.add(ProbeEnded(probe))
+            self._out.say(
+                f"probe at {probe.rate:g} commits per {period} (every {probe.interval_s:.3g} s): "
+                f"loss {probe.loss_start:.4g} -> {probe.loss_end:.4g}, reward {probe.reward:.4g}"
+            )
+        if old is None or _lasting(old) != _lasting(plan):
+            self._out.add(PlanMade(plan, self.generation))
+        rate = (plan.commit_rate, plan.interval_s)
+        if plan.commit_rate and (old is None or rate != (old.commit_rate, old.interval_s)):
+            trial = ", to try it" if plan.searching else ""
+            self._out.say(
+                f"commit rate {plan.commit_rate:g} per {period} (every {plan.interval_s:.3g} s){trial}"
+            )
+        before = set(old.notes) if old else set()
+        for note in sorted(before - set(plan.notes)):
+            self._out.clear(f"note:{note}")
+        for note in plan.notes:
+            self._out.warn(f"note:{note}", note)
+
+
+def _shared(plan: Plan) -> tuple[object, ...]:
+    """What the fleet shares: a change of it begins a new generation."""
+    return plan.gate, plan.fold, frozenset(plan.cohort)
+
+
+def _lasting(plan: Plan) -> tuple[object, ...]:
+    """The plan without the time at which it is looked at again and without the probes."""
+    return (
+        *_shared(plan),
+        dict(plan.triggers),
+        plan.overlap,
+        plan.membership_window_s,
+        plan.searching,
+        plan.commit_rate,
+        plan.interval_s,
+        plan.notes,
+    )
+
+
+def check(plan: Plan, fleet: Fleet) -> None:
+    """A plan must say for each device, and for no other, when it commits. Raises ValueError."""
+    missing = sorted(set(fleet.devices) - set(plan.triggers))
+    unknown = sorted(set(plan.triggers) - set(fleet.devices))
+    if missing or unknown:
+        raise ValueError(f"the plan must name the fleet's devices; missing {missing}, unknown {unknown}")
+    for name, trigger in plan.triggers.items():
+        if isinstance(trigger, Grid) and not (math.isfinite(trigger.interval_s) and trigger.interval_s > 0):
+            raise ValueError(f"the plan's interval for '{name}' is {trigger.interval_s}")
+    if plan.overlap and plan.gate.slack is not None:
+        raise ValueError("the plan lets commits overlap with training behind a gate")

@@ -1,0 +1,67 @@
+"""May a device take part in the run, and what does the run still wait for?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from offbeat_scheduler.fleet import Stage, Worker
+
+
+def short(digest: str) -> str:
+    return digest[:12]
+
+
+def unfit(tasks: Mapping[str, str], task: str, digest: str) -> str:
+    """Why a device with these tasks (name -> digest) can't take part; empty if it can.
+
+    `digest` empty: none was fixed yet, any will do.
+    """
+    if task not in tasks:
+        has = ", ".join(sorted(tasks)) or "none"
+        return f"task '{task}' is not on this device, which has: {has}"
+    if digest and tasks[task] != digest:
+        return (
+            f"task '{task}' differs: its digest here is {short(tasks[task])}, the run's {short(digest)}; "
+            "give every device the same file"
+        )
+    return ""
+
+
+def waiting_for_task(task: str, digest: str, devices: Iterable[tuple[str, Mapping[str, str]]]) -> str:
+    """No device fits: says what each has. `devices`: (name, tasks). Empty where none attends."""
+    known = list(devices)
+    if not known:
+        return ""
+    if digest and any(task in tasks for _, tasks in known):
+        have = ", ".join(f"{name} has {short(tasks[task])}" for name, tasks in known if task in tasks)
+        return f"no device has task '{task}' with the digest {short(digest)} that the run names; {have}"
+    have = "; ".join(f"{name} has {', '.join(sorted(tasks)) or 'none'}" for name, tasks in known[:5])
+    more = f"; and {len(known) - 5} more devices" if len(known) > 5 else ""
+    return f"no device has the task '{task}'; {have}{more}"
+
+
+def waiting_for_workers(need: int, workers: Iterable[Worker]) -> str:
+    """'2 of 3 workers ready (...)' with what holds the others; empty if enough are ready."""
+    by_stage: dict[Stage, list[Worker]] = {}
+    for worker in sorted(workers, key=lambda worker: worker.name):
+        by_stage.setdefault(worker.stage, []).append(worker)
+    ready = len(by_stage.get(Stage.READY, ()))
+    if ready >= need:
+        return ""
+    details = []
+    preparing = [worker.name for worker in by_stage.get(Stage.PREPARING, ())]
+    if preparing:
+        details.append(f"preparing: {', '.join(preparing)}")
+    for stage, word in ((Stage.FAILED, "failed"), (Stage.REFUSED, "was refused")):
+        details += [f"{w.name} {word}: {w.problem}" for w in by_stage.get(stage, ())]
+    missing = need - ready - len(preparing) - len(by_stage.get(Stage.NEW, ()))
+    if missing > 0:
+        blocked = by_stage.get(Stage.FAILED) or by_stage.get(Stage.REFUSED)
+        mend = "mend and restart what failed, or " if blocked else ""
+        details.append(f"{mend}start {missing} more worker{'s' if missing > 1 else ''}")
+    return f"{ready} of {need} workers ready" + (f" ({'; '.join(details)})" if details else "")
+
+
+def together(*parts: str) -> str:
+    """'a; waiting for b', without the empty ones."""
+    return "; ".join(part for part in parts if part)

@@ -1,0 +1,62 @@
+"""Feed a recorded log to fresh decision objects: what they decide must be what was recorded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from offbeat_core.errors import OffbeatError
+from offbeat_scheduler.events import HubState, read_event, record
+from offbeat_scheduler.hub import Hub, MakeModel
+
+
+@dataclass(frozen=True)
+class Step:
+    """One event, the decisions that were recorded upon it, and those of the replay."""
+
+    t: float
+    event: dict[str, Any]
+    recorded: list[dict[str, Any]]
+    replayed: list[dict[str, Any]]
+
+    @property
+    def is_same(self) -> bool:
+        return self.recorded == self.replayed
+
+
+def replay(lines: Iterable[str], make_model: MakeModel) -> Iterator[Step]:
+    """Step by step. Raises OffbeatError where the lines are no event log."""
+    steps = _read(lines)
+    t, first, _ = next(steps, (0.0, {}, []))
+    if first.get("event") != "HubState":
+        raise OffbeatError(
+            "event log: the first line is no HubState", "give an events.jsonl of the scheduler"
+        )
+    hub = Hub(HubState.read(first), make_model)
+    for t, event, recorded in steps:
+        decided = [record(instruction) for instruction in hub.handle(read_event(event), t)]
+        yield Step(t, event, recorded, json.loads(json.dumps(decided)))
+
+
+def _read(lines: Iterable[str]) -> Iterator[tuple[float, dict[str, Any], list[dict[str, Any]]]]:
+    """(t, event, its decisions); a last line that was cut off is left out, with its event."""
+    event: dict[str, Any] | None = None
+    t, decisions = 0.0, []
+    for number, line in enumerate(lines, 1):
+        if not line.endswith("\n"):
+            return
+        try:
+            values = json.loads(line)
+            at = float(values.pop("t"))
+        except (ValueError, KeyError, AttributeError) as error:
+            raise OffbeatError(f"event log: line {number} is no event: {line[:60]!r}") from error
+        if "decision" in values:
+            decisions.append(values)
+            continue
+        if event is not None:
+            yield t, event, decisions
+        t, event, decisions = at, values, []
+    if event is not None:
+        yield t, event, decisions

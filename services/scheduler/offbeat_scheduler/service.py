@@ -1,0 +1,245 @@
+"""Drives the decisions: feeds events at the clock's time, carries instructions out, keeps the log.
+
+Everything here runs in the event loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from pathlib import Path
+
+import grpc
+
+from offbeat.v1 import scheduler_pb2 as pb
+from offbeat_core.clock import Clock
+from offbeat_core.errors import OffbeatError
+from offbeat_scheduler.event_log import EventLog
+from offbeat_scheduler.events import (
+    AgentJoined,
+    AgentLeft,
+    Close,
+    Evaluated,
+    Event,
+    Instruction,
+    Log,
+    RunSubmitted,
+    SendTo,
+    ServerReported,
+    StopRequested,
+    Tick,
+    WorkerReported,
+)
+from offbeat_scheduler.hub import Hub, MakeModel
+from offbeat_scheduler.status import build_status
+from offbeat_scheduler.submission import Submission, make_run_id, read_run, read_run_file
+from offbeat_scheduler.timing import since
+
+QUEUED_DIRECTIVES = 256
+"""An agent that does not read so many directives is cut off; it dials again and is told what holds."""
+
+log = logging.getLogger(__name__)
+
+
+class Stream:
+    """The way down to one agent: directives in order, then the end with its reason."""
+
+    def __init__(self, hello: pb.Hello) -> None:
+        self.name = hello.name
+        self.incarnation = hello.incarnation
+        self.hello = hello
+        self.code = grpc.StatusCode.OK
+        self.reason = ""
+        self._queue: asyncio.Queue[pb.Directive | None] = asyncio.Queue()
+        self._ended = False
+
+    def push(self, directive: pb.Directive) -> None:
+        if self._queue.qsize() >= QUEUED_DIRECTIVES:
+            self.end(grpc.StatusCode.RESOURCE_EXHAUSTED, "directives were not read")
+        if not self._ended:
+            self._queue.put_nowait(directive)
+
+    def end(self, code: grpc.StatusCode = grpc.StatusCode.OK, reason: str = "") -> None:
+        if not self._ended:
+            self._ended = True
+            self.code, self.reason = code, reason
+            self._queue.put_nowait(None)
+
+    async def next(self) -> pb.Directive | None:
+        """The next directive; None at the end."""
+        return await self._queue.get()
+
+
+class SchedulerService:
+    """The live scheduler.
+
+    Args:
+        hub: its decisions.
+        make_model: as the hub's, to check a run before it is submitted.
+        chance: for the ids of runs.
+    """
+
+    def __init__(
+        self,
+        hub: Hub,
+        clock: Clock,
+        event_log: EventLog,
+        make_model: MakeModel,
+        chance: random.Random | None = None,
+    ) -> None:
+        self.hub = hub
+        self.event_log = event_log
+        self._clock = clock
+        self._origin = clock.now()
+        self._make_model = make_model
+        self._chance = chance or random.Random()
+        self._streams: dict[tuple[str, str], Stream] = {}
+        self._effective_yaml = ""
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = float("inf")
+        self.events = 0
+        self._next_event = asyncio.Event()
+        self._closed = False
+
+    def now(self) -> float:
+        """Seconds since the service began, in whole microseconds."""
+        return since(self._origin, self._clock.now())
+
+    # ---- events in, instructions out ---------------------------------------------
+
+    def feed(self, event: Event) -> None:
+        """Let the decisions take an event in, and do what they say."""
+        now = self.now()
+        instructions = self.hub.handle(event, now)
+        self.event_log.add(event, instructions, now)
+        for instruction in instructions:
+            self._carry_out(instruction)
+        if self.event_log.is_open and self.hub.active_run is None:
+            self.event_log.end()
+        if self.event_log.problem:
+            log.error("%s", self.event_log.problem)
+            self.event_log.problem = ""
+        self._set_timer(now)
+        self.events += 1
+        self._next_event.set()
+        self._next_event = asyncio.Event()
+
+    def _carry_out(self, instruction: Instruction) -> None:
+        if isinstance(instruction, SendTo):
+            stream = self._streams.get((instruction.name, instruction.incarnation))
+            if stream is not None:
+                stream.push(instruction.directive)
+        elif isinstance(instruction, Close):
+            stream = self._streams.pop((instruction.name, instruction.incarnation), None)
+            if stream is not None:
+                code = grpc.StatusCode.ABORTED if instruction.superseded else grpc.StatusCode.UNAVAILABLE
+                stream.end(code, instruction.reason)
+        elif isinstance(instruction, Log):
+            log.log(logging.getLevelName(instruction.level.upper()), "%s", instruction.text)
+
+    def _set_timer(self, now: float) -> None:
+        """Leases and wishes to wake mostly move away: a timer that is early enough is left alone."""
+        wake = self.hub.next_wake(now)
+        if self._closed or wake is None or wake >= self._timer_at:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = wake
+        self._timer = asyncio.get_running_loop().call_later(max(0.0, since(now, wake)), self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer, self._timer_at = None, float("inf")
+        now = self.now()
+        wake = self.hub.next_wake(now)
+        if wake is not None and wake <= now:
+            self.feed(Tick())
+        else:
+            self._set_timer(now)
+
+    # ---- agents -------------------------------------------------------------------
+
+    def attach(self, stream: Stream) -> None:
+        """An agent's stream began. An older stream of the same process ends."""
+        key = (stream.name, stream.incarnation)
+        older = self._streams.get(key)
+        if older is not None:
+            older.end(grpc.StatusCode.ABORTED, "the same process opened another stream")
+        self._streams[key] = stream
+        self.feed(AgentJoined(stream.hello))
+
+    def report(self, stream: Stream, report: pb.Report) -> None:
+        """A report came up an agent's stream."""
+        who = (stream.name, stream.incarnation)
+        kind = report.WhichOneof("kind")
+        if kind == "worker":
+            self.feed(WorkerReported(*who, report.worker))
+        elif kind == "server":
+            self.feed(ServerReported(*who, report.server))
+        elif kind == "evaluator":
+            self.feed(Evaluated(*who, report.evaluator))
+        elif kind == "goodbye":
+            self.detach(stream, report.goodbye.reason, goodbye=True)
+
+    def detach(self, stream: Stream, reason: str = "", *, goodbye: bool = False) -> None:
+        """A stream ended, or its agent said goodbye. Nothing if another has taken its place."""
+        key = (stream.name, stream.incarnation)
+        if self._streams.get(key) is not stream:
+            return
+        del self._streams[key]
+        stream.end()
+        if not self._closed:
+            self.feed(AgentLeft(stream.name, stream.incarnation, reason, goodbye))
+
+    # ---- operator ------------------------------------------------------------------
+
+    def read(self, run_yaml: str) -> Submission:
+        """Check a run. Raises OffbeatError."""
+        return read_run(run_yaml, self._make_model)
+
+    def read_file(self, path: Path) -> Submission:
+        """The same from a file. Raises OffbeatError."""
+        return read_run_file(path, self._make_model)
+
+    def submit(self, submission: Submission) -> str:
+        """Begin a run; returns its id. Raises OffbeatError while another is active."""
+        active = self.hub.active_run
+        if active is not None:
+            raise OffbeatError(
+                f"run '{active.run_id}' is {active.phase.value}; only one can be active",
+                "wait for its end, or end it with: offbeat stop",
+            )
+        run_id = make_run_id(submission.settings.name, self._chance)
+        self._effective_yaml = submission.effective_yaml
+        now = self.now()
+        self.event_log.begin(run_id, self.hub.state(now), submission.effective_yaml, now)
+        self.feed(RunSubmitted(run_id, submission.settings))
+        return run_id
+
+    def stop_run(self, run_id: str = "") -> str:
+        """End the current run; returns its id. Raises OffbeatError if none is active, or another."""
+        active = self.hub.active_run
+        if active is None:
+            raise OffbeatError("no run is active", "`offbeat status` shows what there is")
+        if run_id and run_id != active.run_id:
+            raise OffbeatError(f"run_id: '{run_id}' is not active", f"the active run is '{active.run_id}'")
+        self.feed(StopRequested())
+        return active.run_id
+
+    def status(self) -> pb.Status:
+        return build_status(self.hub, self.now(), self._effective_yaml)
+
+    async def event_after(self, seen: int) -> None:
+        """Wait until more than `seen` events (an earlier value of `events`) were fed."""
+        while self.events <= seen:
+            await self._next_event.wait()
+
+    def close(self) -> None:
+        """End all streams; agents dial again and find whoever comes next."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for stream in list(self._streams.values()):
+            stream.end(grpc.StatusCode.UNAVAILABLE, "the scheduler stops")
+        self._streams.clear()
+        self.event_log.end()

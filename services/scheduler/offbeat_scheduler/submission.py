@@ -1,0 +1,51 @@
+"""A run as the operator submits it: read, checked as a whole, and given an id."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from offbeat_core.config import RunSettings, parse_yaml, read_yaml, validate
+from offbeat_core.errors import OffbeatError
+from offbeat_scheduler.hub import MakeModel
+
+MAX_YAML_CHARACTERS = 256 * 1024
+SUFFIX_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
+
+
+@dataclass(frozen=True)
+class Submission:
+    """Settings that hold, and as YAML with every default written out."""
+
+    settings: RunSettings
+    effective_yaml: str
+
+
+def read_run(text: str, make_model: MakeModel, source: str = "run") -> Submission:
+    """Raises OffbeatError that names the field, the value and the remedy."""
+    if len(text) > MAX_YAML_CHARACTERS:
+        raise OffbeatError(f"{source}: {len(text)} characters are more than a run file can have")
+    return _check(parse_yaml(text, source), make_model, source)
+
+
+def read_run_file(path: Path, make_model: MakeModel) -> Submission:
+    """The same from a file. Raises OffbeatError that names it."""
+    return _check(read_yaml(path, "run"), make_model, str(path))
+
+
+def _check(values: dict[str, object], make_model: MakeModel, source: str) -> Submission:
+    settings = validate(RunSettings, values, source)
+    if "name" not in values:
+        settings = settings.model_copy(update={"name": settings.task.name})
+    model = make_model(settings.sync, settings)
+    sync = settings.sync.model_copy(update={"options": model.options.model_dump(mode="json")})
+    shown = settings.model_copy(update={"sync": sync}).model_dump(mode="json")
+    return Submission(settings, yaml.safe_dump(shown, sort_keys=False, allow_unicode=True))
+
+
+def make_run_id(name: str, chance: random.Random) -> str:
+    """The run's name and a short suffix, so that a name can be used again."""
+    return f"{name}-{''.join(chance.choice(SUFFIX_LETTERS) for _ in range(5))}"
