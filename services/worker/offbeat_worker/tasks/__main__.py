@@ -7,6 +7,7 @@ import logging
 import sys
 from pathlib import Path
 
+from offbeat_core.config import TaskSpec, validate
 from offbeat_core.errors import OffbeatError, guard
 from offbeat_worker.tasks.check import check
 from offbeat_worker.tasks.files import BUILTIN
@@ -52,9 +53,15 @@ def main() -> None:
         )
     if given.batch < 1:
         raise OffbeatError(f"--batch: {given.batch} is not positive", "give 1 or more")
+    validate(TaskSpec, {"name": "any", "partition": given.partition}, "options")
+    file = Path(given.task)
+    if given.task not in BUILTIN and not file.exists():
+        raise OffbeatError(
+            f"task: '{given.task}' is neither a file nor a task of Offbeat",
+            f"give a task's file (.py), or one of {', '.join(BUILTIN)}",
+        )
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    path = Path(given.task)
-    task = load(given.task, []) if given.task in BUILTIN else load(path.stem, [path])
+    task = load(given.task, []) if given.task in BUILTIN else load(file.stem, [file])
     report = check(
         task,
         given.data,

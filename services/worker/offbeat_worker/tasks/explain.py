@@ -6,6 +6,7 @@ import traceback
 from pathlib import Path
 
 from offbeat_core.errors import OffbeatError
+from offbeat_worker.tasks.files import BUILTIN
 
 LONGEST = 300
 """Characters of a message that are shown: some of torch's fill a screen."""
@@ -22,12 +23,16 @@ def place(error: BaseException, path: Path) -> str:
 
 
 def explain(error: BaseException, path: Path, doing: str) -> OffbeatError:
-    """What a task's own code raised, in a line or two. Of its message the second line is the remedy."""
+    """What a task's own code raised, in a line or two. The second line of its message is the remedy."""
     if isinstance(error, OffbeatError):
         return error
-    message, _, remedy = (line[:LONGEST] for line in str(error).strip().partition("\n"))
+    message, _, rest = str(error).strip().partition("\n")
+    message, remedy = message[:LONGEST], rest.strip().partition("\n")[0][:LONGEST]
+    builtin = next((name for name, file in BUILTIN.items() if file == path), None)
+    if builtin and remedy:  # meant for whoever runs it, who has no use for a line of ours
+        return OffbeatError(f"task '{builtin}': {message}", remedy)
     said = f"{type(error).__name__}: {message}" if message else type(error).__name__
     return OffbeatError(
         f"{place(error, path) or path}: {doing}: {said}",
-        remedy.strip().partition("\n")[0] or "correct the task's file; --debug shows the whole way there",
+        remedy or "correct the task's file; --debug shows the whole way there",
     )
