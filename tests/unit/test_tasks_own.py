@@ -566,11 +566,11 @@ def test_the_command_says_what_it_found(write: Write, capfd: pytest.CaptureFixtu
     "arguments",
     [["--shard", "3", "--shards", "2"], ["--option", "n"], ["--batch", "0"], ["--partition", "dirichlet"]],
 )
-def test_the_command_refuses_bad_values_in_two_lines(
+def test_the_command_refuses_bad_values_in_a_line_or_two(
     arguments: list[str], write: Write, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = write(load=LOAD_ALL)
     code, out, err = run_command(str(path), *arguments, capfd=capfd)
     assert (code, out) == (1, "")
     assert arguments[0].strip("-") in err
-    assert err.count("\n") == 2
+    assert err.count("\n") <= 2
