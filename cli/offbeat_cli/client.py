@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import grpc
 
@@ -54,17 +54,22 @@ class SchedulerClient:
         except grpc.RpcError as error:
             raise self._explain(error) from error
 
-    def watch(self, every_s: float, *, absent_s: float = ABSENT_S) -> Iterator[pb.Status]:
+    def watch(
+        self, every_s: float, say: Callable[[str], None], *, absent_s: float = ABSENT_S
+    ) -> Iterator[pb.Status]:
         """Statuses as they change, at most every `every_s`; without end.
 
         A scheduler that goes away is dialled again for `absent_s` seconds, then OffbeatError.
+        `say` is told once that it is away, and once that it is back.
         """
         lost_at: float | None = None
         waits = retry.delays(longest=2.0)
         while True:
             try:
                 for status in self._stub.WatchStatus(pb.StatusRequest(every_s=every_s)):
-                    lost_at = None
+                    if lost_at is not None:
+                        say(f"the scheduler at {self.address} is back")
+                        lost_at = None
                     yield status
             except grpc.RpcError as error:
                 if error.code() != grpc.StatusCode.UNAVAILABLE:
@@ -75,6 +80,7 @@ class SchedulerClient:
             now = time.monotonic()
             if lost_at is None:
                 lost_at, waits = now, retry.delays(longest=2.0)
+                say(f"{problem.problem}; dialling again for {absent_s:g} s")
             elif now - lost_at > absent_s:
                 raise problem
             time.sleep(next(waits))

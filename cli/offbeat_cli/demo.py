@@ -279,14 +279,16 @@ def _raise_failure(status: pb.Status) -> None:
 
 def _stop(running: _Running, view: RunView) -> pb.Status:
     """Stop the run and wait a little for its model to be written."""
-    with contextlib.suppress(OffbeatError):
-        running.client.stop(running.run_id)
     deadline = time.monotonic() + STOP_S
-    status = running.client.status()
-    while not outcome.has_ended(status, running.run_id) and time.monotonic() < deadline:
-        time.sleep(0.2)
+    try:
+        running.client.stop(running.run_id)
         status = running.client.status()
-        view.show(status)
+        while not outcome.has_ended(status, running.run_id) and time.monotonic() < deadline:
+            time.sleep(0.2)
+            status = running.client.status()
+            view.show(status)
+    except OffbeatError as error:  # it has gone too: there is nothing to keep
+        raise KeyboardInterrupt from error
     return status
 
 

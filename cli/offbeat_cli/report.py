@@ -137,9 +137,7 @@ def _tiles(history: History, target: TargetSpec | None, result: dict[str, Any]) 
         tiles.append((f"{last.interval_s:.2f} s", f"between commits ({last.rate:g} a check period)", ""))
     waits = [device.share("wait") for device in history.devices.values() if device.seconds]
     if waits:
-        tiles.append(
-            (f"{max(waits):.1%}", "most that a device waited", "good" if max(waits) <= 0.02 else "")
-        )
+        tiles.append((f"{max(waits):.1%}", "most that a device waited", "good" if max(waits) <= 0.02 else ""))
     counts = [device.commits for device in history.devices.values() if device.commits]
     if counts:
         shown = f"{min(counts)} – {max(counts)}" if min(counts) != max(counts) else str(counts[0])

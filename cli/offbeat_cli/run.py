@@ -49,7 +49,7 @@ def _follow(client: SchedulerClient, run_id: str, console: Console) -> pb.Status
     try:
         with RunView(console) as view:
             view.say(f"submitted {run_id}")
-            for status in client.watch(WATCH_EVERY_S):
+            for status in client.watch(WATCH_EVERY_S, view.say):
                 if status.run_id != run_id and last is None:
                     continue  # sent before the scheduler took it up
                 if status.run_id != run_id:

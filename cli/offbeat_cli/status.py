@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 from rich.console import Console
 
@@ -24,11 +25,11 @@ def status(scheduler: str, *, watch: bool, as_json: bool, every_s: float = 1.0) 
                 console.print(render(now))
             return ExitCode.DONE
         if as_json:
-            for now in client.watch(every_s):
+            for now in client.watch(every_s, lambda text: print(text, file=sys.stderr)):
                 print(json.dumps(outcome.status_json(now)), flush=True)
             return ExitCode.DONE
         with RunView(console) as view:
             view.show(now)
-            for now in client.watch(every_s):
+            for now in client.watch(every_s, view.say):
                 view.show(now)
     return ExitCode.DONE

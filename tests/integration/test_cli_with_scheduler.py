@@ -27,6 +27,7 @@ class ScriptedScheduler(scheduler_pb2_grpc.SchedulerServicer):
         self.stopped = []
         self.refuse = ""
         self.watchers = 0
+        self.outages = 0
 
     def SubmitRun(self, request, context):
         if self.refuse:
@@ -45,6 +46,9 @@ class ScriptedScheduler(scheduler_pb2_grpc.SchedulerServicer):
 
     def WatchStatus(self, request, context):
         self.watchers += 1
+        if self.outages:
+            self.outages -= 1
+            context.abort(grpc.StatusCode.UNAVAILABLE, "restarting")
         for status in self.script:
             yield status
             time.sleep(0.05)
@@ -182,6 +186,14 @@ def test_watching_prints_one_json_object_a_line(scheduler):
     process.communicate(timeout=30)
     assert phases == ["training", "idle"]
     assert process.returncode == 130
+
+
+def test_a_scheduler_that_goes_away_is_dialled_again(scheduler, run_file):
+    scheduler.outages = 1
+    done = _offbeat(scheduler, "run", run_file, "--wait")
+    assert done.returncode == 0
+    assert "dialling again" in done.stdout
+    assert "is back" in done.stdout
 
 
 def test_stop_names_the_run_that_it_stops(scheduler, run_file):
