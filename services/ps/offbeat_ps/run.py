@@ -1,0 +1,492 @@
+"""One run's decisions: events and the time go in, instructions come out.
+
+The object composes membership, ledger, gate, fold and the bound on norms. It touches no
+vector, socket or clock: whoever drives it (the live server, the simulator) carries out
+the instructions in the order in which they were given.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+
+from offbeat_core.manifest import Manifest
+from offbeat_ps.fold import Fold, FoldRule, When
+from offbeat_ps.gate import Gate, Passage
+from offbeat_ps.inspection import Finding, NormBound
+from offbeat_ps.instructions import (
+    Ack,
+    Add,
+    Apply,
+    Capture,
+    DropSums,
+    FoldSums,
+    Instruction,
+    Outcome,
+    Refusal,
+    Refuse,
+    Reply,
+)
+from offbeat_ps.ledger import Entry, Ledger
+from offbeat_ps.membership import Membership
+
+OFFENCES = 3
+"""Updates refused in a row after which a worker is quarantined, until its process is started anew."""
+
+WEIGHTLESS = "no samples are behind it: all weights of its fold are zero"
+"""Refused, but no offence: the worker did nothing wrong."""
+
+MAX_WORKERS = 10_000
+"""Accounts in one run: what strangers can make the server remember is bounded."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What the scheduler asks of the server. Durations in seconds."""
+
+    generation: int = 0
+    slack: int | None = None
+    deadline_s: float | None = None
+    cohort: tuple[str, ...] = ()  # empty: every trainer with a lease
+    fold: FoldRule = field(default_factory=FoldRule)
+    membership_window_s: float = 60.0
+    lease_s: float = 10.0
+    checkpoint_every_s: float = 30.0
+
+    def __post_init__(self) -> None:
+        if self.fold.when is When.AT_GATE and self.slack is None and self.deadline_s is None:
+            raise ValueError("fold.when: AT_GATE needs a gate; give gate.slack or gate.deadline_s")
+
+
+@dataclass(frozen=True)
+class Commit:
+    """An update that has arrived whole. `token` names the open call."""
+
+    token: int
+    worker: str
+    incarnation: str
+    sequence: int
+    base_version: int = 0
+    generation: int = 0
+    steps: int = 1
+    samples: int = 1
+    train_loss: float = 0.0
+    finding: Finding = field(default_factory=Finding)
+    model_norm: float = 0.0  # needed only where the finding's norm is above `Run.norm_limit`
+
+
+@dataclass
+class _Waiting:
+    """An update in the sums."""
+
+    worker: str
+    incarnation: str
+    sequence: int
+    weight: float
+
+
+@dataclass
+class _Held:
+    """An open call whose answer waits."""
+
+    token: int
+    ack: Ack
+
+
+@dataclass
+class Counters:
+    """Of this run, since its start."""
+
+    commits: int = 0
+    duplicates: int = 0
+    late: int = 0
+    refused: int = 0
+    leases_ended: int = 0
+    cycles: int = 0
+
+
+class Refused(Exception):
+    """A call that gets no model."""
+
+    def __init__(self, refusal: Refusal, details: str) -> None:
+        super().__init__(details)
+        self.refusal = refusal
+        self.details = details
+
+
+@dataclass
+class Run:
+    """The decisions of one run. `now` is monotonic seconds everywhere.
+
+    Attributes:
+        version: of the model, once all instructions so far are carried out.
+        ready: the model may be pulled.
+        open_epoch: the number of the next checkpoint; it will contain what is applied now.
+        durable_epoch: of the newest checkpoint on disk; 0: none is.
+    """
+
+    run_id: str
+    rules: Rules
+    now: float
+    manifest: Manifest | None = None
+    version: int = 0
+    open_epoch: int = 1
+    durable_epoch: int = 0
+    ready: bool = False
+    over: bool = False
+    counters: Counters = field(default_factory=Counters)
+
+    def __post_init__(self) -> None:
+        self.ledger = Ledger()
+        self.membership = Membership(self.rules.lease_s, self.rules.membership_window_s)
+        self.gate = Gate(self.now)
+        self.fold = Fold(self.rules.fold)
+        self.held: dict[str, _Held] = {}  # by worker
+        self._bound = NormBound(0)
+        self._waiting: list[_Waiting] = []
+        self._cycles = 0
+        self._captured_at = self.now
+        self._captured_state = -1
+        self._configure_gate(self.now)
+
+    # ---- the run's course ------------------------------------------------------
+
+    def configure(self, rules: Rules, now: float) -> list[Instruction]:
+        """New rules. What waits for its fold is folded by the old ones if the way of folding changes."""
+        out: list[Instruction] = []
+        if (rules.fold.when, rules.fold.weight) != (self.rules.fold.when, self.rules.fold.weight):
+            out += self._fold_waiting()
+        self.rules = rules
+        self.membership.configure(rules.lease_s, rules.membership_window_s)
+        if rules.fold != self.fold.rule:
+            self.fold = Fold(rules.fold)
+        self._configure_gate(now)
+        return out + self._settle(now)
+
+    def seed(self, manifest: Manifest, now: float) -> list[Instruction]:
+        """The model is there. Its version 0 is to be on disk before anybody gets it: see `open`."""
+        self.manifest = manifest
+        self._bound = NormBound(manifest.trainable_elements)
+        return self.capture(now)
+
+    def open(self) -> None:
+        """From now on the model may be pulled."""
+        self.ready = True
+
+    def finish(self, now: float) -> list[Instruction]:
+        """The run is over: fold what waits, release everybody, write the last checkpoint."""
+        out = self._fold_waiting()
+        self.over = True
+        for worker in list(self.held):
+            out.append(self._release(worker))
+        return out + self.capture(now)
+
+    def tick(self, now: float) -> list[Instruction]:
+        """Let leases end, cycles close, checkpoints begin. Call it at `wake_at` or later."""
+        for worker in self.membership.expire(now):
+            self.counters.leases_ended += 1
+            self.gate.leave(worker, now)
+        self.gate.tick(now)
+        out = self._settle(now)
+        due = self._checkpoint_at()
+        if due is not None and now >= due:
+            out += self.capture(now)
+        return out
+
+    def wake_at(self) -> float | None:
+        """When `tick` has something to do, if nothing happens before."""
+        times = (self.membership.next_end(), self.gate.deadline_at(), self._checkpoint_at())
+        return min((t for t in times if t is not None), default=None)
+
+    # ---- checkpoints -------------------------------------------------------------
+
+    def capture(self, now: float) -> list[Instruction]:
+        """Begin a checkpoint: everything applied so far is in it."""
+        if self.manifest is None:
+            return []
+        epoch = self.open_epoch
+        self.open_epoch += 1
+        self._captured_at = now
+        self._captured_state = self._state()
+        return [Capture(epoch, self.version, self.accounts())]
+
+    def accounts(self) -> str:
+        """Who committed what, as JSON."""
+        accounts = {
+            name: {
+                "incarnation": entry.incarnation,
+                "sequence": entry.sequence,
+                "commits": entry.commits,
+                "steps": entry.steps,
+                "samples": entry.samples,
+            }
+            for name, entry in self.ledger.entries.items()
+        }
+        return json.dumps(accounts)
+
+    @property
+    def captured(self) -> bool:
+        """Is everything that was applied in a checkpoint that is on disk, or on its way there?"""
+        return self._captured_state == self._state()
+
+    def durable(self, epoch: int) -> None:
+        """This checkpoint is on disk."""
+        self.durable_epoch = max(self.durable_epoch, epoch)
+
+    def failed_capture(self) -> None:
+        """It is not: the next one is written even if nothing changes until then."""
+        self._captured_state = -1
+
+    def _state(self) -> int:
+        return self.version + self.counters.commits
+
+    def _checkpoint_at(self) -> float | None:
+        if self.manifest is None or self.over or self.captured:
+            return None
+        return self._captured_at + self.rules.checkpoint_every_s
+
+    # ---- workers -----------------------------------------------------------------
+
+    def check_manifest(self, digest: str, total_bytes: int | None = None) -> None:
+        """Raises Refused (MANIFEST, NO_MODEL) where the worker's model is not the run's."""
+        if self.manifest is None or not self.ready:
+            raise Refused(Refusal.NO_MODEL, "no model yet")
+        if digest != self.manifest.digest:
+            raise Refused(
+                Refusal.MANIFEST,
+                f"manifest differs: this model's digest is {digest[:12] or '(none)'}, "
+                f"that of run '{self.run_id}' is {self.manifest.digest[:12]}; "
+                "the task must build the same model on each device",
+            )
+        if total_bytes is not None and total_bytes != self.manifest.total_bytes:
+            raise Refused(
+                Refusal.MANIFEST,
+                f"manifest differs: the update has {total_bytes} bytes, "
+                f"the model of run '{self.run_id}' {self.manifest.total_bytes}",
+            )
+
+    def pull(self, worker: str, incarnation: str, now: float) -> list[Instruction]:
+        """A trainer pulls: it takes a lease, and a new process takes over its name.
+
+        Raises Refused (OLDER_INCARNATION, QUARANTINED, TOO_MANY).
+        """
+        if self.over:
+            return []
+        self._check_older(worker, incarnation)
+        known = self.ledger.get(worker)
+        if known is None and len(self.ledger.entries) >= MAX_WORKERS:
+            raise Refused(Refusal.TOO_MANY, f"run '{self.run_id}' has {MAX_WORKERS} workers already")
+        out: list[Instruction] = []
+        if known is not None and known.incarnation != incarnation and worker in self.held:
+            out.append(Refuse(self.held.pop(worker).token, Refusal.OLDER_INCARNATION, _older(worker)))
+        entry = self.ledger.enter(worker, incarnation)
+        self._check_quarantine(worker, entry)
+        self._keep(worker, now)
+        return out + self._settle(now)
+
+    def renew(self, worker: str, incarnation: str, now: float) -> tuple[bool, list[Instruction]]:
+        """Keep a lease. False: pull again (unknown here, or over).
+
+        Raises Refused (OLDER_INCARNATION).
+        """
+        if self.over:
+            return False, []
+        self._check_older(worker, incarnation)
+        entry = self.ledger.get(worker)
+        if entry is None or entry.incarnation != incarnation or entry.quarantined:
+            return False, []
+        self._keep(worker, now)
+        return True, self._settle(now)
+
+    def admit(self, worker: str, incarnation: str) -> Entry:
+        """May this worker commit? Raises Refused (OVER, OLDER_INCARNATION, NOT_PULLED, QUARANTINED)."""
+        if self.over:
+            raise Refused(Refusal.OVER, f"run '{self.run_id}' is over")
+        self._check_older(worker, incarnation)
+        entry = self.ledger.get(worker)
+        if entry is None or entry.incarnation != incarnation:
+            raise Refused(
+                Refusal.NOT_PULLED, f"worker '{worker}' has not pulled the model of run '{self.run_id}'"
+            )
+        self._check_quarantine(worker, entry)
+        return entry
+
+    def norm_limit(self, steps: int) -> float:
+        """Above this norm of an update the model's own norm must be looked at."""
+        return self._bound.limit(steps)
+
+    def commit(self, commit: Commit, now: float) -> list[Instruction]:
+        """An update has arrived: decide what becomes of it, and who may go on."""
+        try:
+            entry = self.admit(commit.worker, commit.incarnation)
+        except Refused as refused:
+            return [Refuse(commit.token, refused.refusal, refused.details)]
+        self._keep(commit.worker, now)
+        out: list[Instruction] = []
+        earlier = self.held.pop(commit.worker, None)
+        if earlier:
+            out.append(Refuse(earlier.token, Refusal.SUPERSEDED, "a newer attempt took this call's place"))
+
+        outcome = Outcome.APPLIED
+        if commit.sequence <= entry.sequence:
+            outcome = Outcome.DUPLICATE
+            self.counters.duplicates += 1
+        elif fault := self._fault(commit):
+            self._settle_number(commit, entry, refusal=fault)
+            self._offend(commit.worker, entry, now)
+        else:
+            # The gate first: whoever waits for this worker waits no longer, whatever its update weighs.
+            passage = self.gate.commit(commit.worker, commit.generation, now)
+            weight = self.fold.weight(commit.worker, commit.samples, self.membership.active(now))
+            at_gate = self.fold.rule.when is When.AT_GATE
+            if weight == 0.0 and not at_gate:
+                self._settle_number(commit, entry, refusal=WEIGHTLESS)
+            else:
+                self._settle_number(commit, entry, weight=0.0 if at_gate else weight)
+                self._count(commit, entry)
+                self._take(commit, weight, out)
+                if at_gate and passage is not Passage.ON_TIME:
+                    outcome = Outcome.LATE
+                    self.counters.late += 1
+        if commit.sequence == entry.sequence and entry.refusal:
+            outcome = Outcome.REFUSED
+        self.held[commit.worker] = _Held(commit.token, _ack(commit.sequence, outcome, entry))
+        return out + self._settle(now)
+
+    def abandon(self, token: int) -> None:
+        """The call was cut while its reply was held. Its update counts; a retry finds it settled."""
+        for worker, held in self.held.items():
+            if held.token == token:
+                del self.held[worker]
+                return
+
+    # ---- a commit, step by step ------------------------------------------------------
+
+    def _fault(self, commit: Commit) -> str:
+        if commit.finding.fault:
+            return commit.finding.fault
+        return self._bound.fault(commit.finding.norm, commit.steps, commit.model_norm)
+
+    def _settle_number(self, commit: Commit, entry: Entry, weight: float = 0.0, refusal: str = "") -> None:
+        entry.sequence, entry.weight, entry.refusal = commit.sequence, weight, refusal
+        entry.checkpoint_epoch = self.open_epoch
+        entry.staleness = max(0, self.version - commit.base_version)
+        if refusal:
+            entry.refused += 1
+            self.counters.refused += 1
+
+    def _offend(self, worker: str, entry: Entry, now: float) -> None:
+        entry.offences += 1
+        if entry.offences >= OFFENCES:
+            entry.quarantined = entry.refusal
+            self.membership.drop(worker)
+            self.gate.leave(worker, now)
+
+    def _count(self, commit: Commit, entry: Entry) -> None:
+        self._bound.accept(commit.finding.norm, commit.steps)
+        entry.offences = 0
+        entry.commits += 1
+        entry.steps += commit.steps
+        entry.samples += commit.samples
+        entry.train_loss = commit.train_loss
+        entry.generation = commit.generation
+        self.counters.commits += 1
+
+    def _take(self, commit: Commit, weight: float, out: list[Instruction]) -> None:
+        """Apply the update, or let it wait for its fold."""
+        if self.fold.rule.when is When.AT_ONCE:
+            out.append(Apply(commit.token, weight))
+            self.version += 1
+            return
+        out.append(Add(commit.token, weight))
+        self._waiting.append(_Waiting(commit.worker, commit.incarnation, commit.sequence, weight))
+        if self.fold.rule.when is When.EVERY_K and len(self._waiting) >= self.fold.rule.every_k:
+            out += self._fold_waiting()
+
+    # ---- what follows from any event ---------------------------------------------------
+
+    def _settle(self, now: float) -> list[Instruction]:
+        """Fold if a cycle closed, then answer whoever need not wait."""
+        out: list[Instruction] = []
+        when = self.fold.rule.when
+        if self.gate.cycles != self._cycles:
+            self.counters.cycles += self.gate.cycles - self._cycles
+            self._cycles = self.gate.cycles
+            # Without a slack only a deadline closes cycles: it also bounds a buffer of K that never fills.
+            if when is When.AT_GATE or (when is When.EVERY_K and self.rules.slack is None):
+                out += self._fold_waiting()
+        elif when is When.AT_GATE and self.gate.deserted:
+            out += self._fold_waiting()
+        for worker in [worker for worker in self.held if not self.gate.holds(worker)]:
+            out.append(self._release(worker))
+        return out
+
+    def _fold_waiting(self) -> list[Instruction]:
+        """Fold what waits, and complete the accounts and answers of those whose weight that decides."""
+        waiting, self._waiting = self._waiting, []
+        if not waiting:
+            return []
+        total = sum(update.weight for update in waiting)
+        if total == 0.0:
+            self.counters.refused += len(waiting)
+            self._complete(waiting, 0.0, WEIGHTLESS)
+            return [DropSums()]
+        scale, share = self.fold.factors(total)
+        self._complete(waiting, scale, "")
+        self.version += 1
+        return [FoldSums(scale, share)]
+
+    def _complete(self, waiting: list[_Waiting], scale: float, refusal: str) -> None:
+        for update in waiting:
+            entry = self.ledger.entries[update.worker]
+            if (entry.incarnation, entry.sequence) != (update.incarnation, update.sequence):
+                continue  # it has committed again since
+            entry.weight, entry.refusal = update.weight * scale, refusal
+            entry.refused += 1 if refusal else 0
+            held = self.held.get(update.worker)
+            if held and held.ack.sequence == update.sequence:
+                outcome = Outcome.REFUSED if refusal else held.ack.outcome
+                if outcome is Outcome.LATE:
+                    outcome = Outcome.APPLIED  # it is in the model that this reply carries
+                held.ack = replace(held.ack, outcome=outcome, reason=refusal, weight=entry.weight)
+
+    def _release(self, worker: str) -> Reply:
+        held = self.held.pop(worker)
+        return Reply(held.token, worker, held.ack)
+
+    def _keep(self, worker: str, now: float) -> None:
+        if self.membership.keep(worker, now):
+            self.gate.arrive(worker, now)
+
+    def _configure_gate(self, now: float) -> None:
+        rules = self.rules
+        self.gate.configure(rules.generation, rules.slack, rules.deadline_s, rules.cohort, now)
+
+    def _check_older(self, worker: str, incarnation: str) -> None:
+        if self.ledger.is_older(worker, incarnation):
+            raise Refused(Refusal.OLDER_INCARNATION, _older(worker))
+
+    def _check_quarantine(self, worker: str, entry: Entry) -> None:
+        if entry.quarantined:
+            raise Refused(
+                Refusal.QUARANTINED,
+                f"worker '{worker}' is quarantined: {OFFENCES} of its updates in a row were refused, "
+                f"the last because {entry.quarantined}; mend the device and start its worker anew",
+            )
+
+
+def _older(worker: str) -> str:
+    return f"worker '{worker}': a newer process of this name took its place"
+
+
+def _ack(sequence: int, outcome: Outcome, entry: Entry) -> Ack:
+    latest = sequence == entry.sequence
+    return Ack(
+        sequence=sequence,
+        outcome=outcome,
+        reason=entry.refusal if latest else "",
+        weight=entry.weight if latest else 0.0,
+        checkpoint_epoch=entry.checkpoint_epoch,
+        staleness=entry.staleness,
+        commits=entry.commits,
+    )
