@@ -107,12 +107,15 @@ class SendTo:
 
 @dataclass(frozen=True)
 class Close:
-    """End the agent's stream and say why; `superseded` where a newer process took the name."""
+    """End the agent's stream and say why.
+
+    why: a newer process took the name; the name belongs to another role; the lease ended.
+    """
 
     name: str
     incarnation: str
     reason: str
-    superseded: bool = False
+    why: Literal["superseded", "name", "lease"]
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ simulator and the replay of a recorded log drive the same object.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 from offbeat.v1 import common_pb2 as common
 from offbeat.v1 import scheduler_pb2 as pb
@@ -110,7 +111,8 @@ class Hub:
         if outcome.fight:
             self._out.warn(f"name:{hello.name}", outcome.fight)
         if outcome.closes:
-            self._out.add(Close(hello.name, outcome.closes, outcome.reason, superseded=True))
+            why: Literal["name", "superseded"] = "name" if outcome.clash else "superseded"
+            self._out.add(Close(hello.name, outcome.closes, outcome.reason, why))
         if outcome.arrival is Arrival.REFUSED:
             return
         agent = self.members.get(hello.name)
@@ -167,7 +169,7 @@ class Hub:
         for agent in self.members.expire(now):
             reason = f"was silent for {self._state.lease_s:g} s"
             self._out.add(
-                Close(agent.name, agent.incarnation, f"'{agent.name}' {reason}: its lease has ended")
+                Close(agent.name, agent.incarnation, f"'{agent.name}' {reason}: its lease has ended", "lease")
             )
             self._gone(agent, reason, now)
         if self.active_run:

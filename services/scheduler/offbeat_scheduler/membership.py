@@ -67,6 +67,7 @@ class Joined:
 
     Args:
         closes: the incarnation whose stream must end, with `reason`; its own where it was refused.
+        clash: it was refused because another role has the name.
         fight: two live devices use this name; what to tell the operator.
     """
 
@@ -74,6 +75,7 @@ class Joined:
     closes: str = ""
     reason: str = ""
     fight: str = ""
+    clash: bool = False
 
 
 class Membership:
@@ -131,11 +133,10 @@ class Membership:
                 f"the name '{hello.name}' is taken by the {ROLE_NAMES.get(old.role, 'agent')}; "
                 f"give this {ROLE_NAMES.get(hello.role, 'agent')} another `name`"
             )
-            return Joined(Arrival.REFUSED, hello.incarnation, reason, fight=reason)
+            return Joined(Arrival.REFUSED, hello.incarnation, reason, fight=reason, clash=True)
         if old.incarnation == hello.incarnation:
-            reason = "the same process opened another stream" if old.attached else ""
             old.hello, old.seen_s, old.attached = hello, now, True
-            return Joined(Arrival.RETURNED, reason=reason)
+            return Joined(Arrival.RETURNED)
         if hello.incarnation in old.superseded:
             return Joined(
                 Arrival.REFUSED,

@@ -39,6 +39,12 @@ from offbeat_scheduler.timing import since
 QUEUED_DIRECTIVES = 256
 """An agent that does not read so many directives is cut off; it dials again and is told what holds."""
 
+CLOSED = {
+    "superseded": grpc.StatusCode.ABORTED,
+    "name": grpc.StatusCode.INVALID_ARGUMENT,
+    "lease": grpc.StatusCode.UNAVAILABLE,
+}
+
 log = logging.getLogger(__name__)
 
 
@@ -133,8 +139,7 @@ class SchedulerService:
         elif isinstance(instruction, Close):
             stream = self._streams.pop((instruction.name, instruction.incarnation), None)
             if stream is not None:
-                code = grpc.StatusCode.ABORTED if instruction.superseded else grpc.StatusCode.UNAVAILABLE
-                stream.end(code, instruction.reason)
+                stream.end(CLOSED[instruction.why], instruction.reason)
         elif isinstance(instruction, Log):
             log.log(logging.getLevelName(instruction.level.upper()), "%s", instruction.text)
 
