@@ -22,6 +22,7 @@ from offbeat.v1 import common_pb2 as pb
 from offbeat.v1 import parameter_server_pb2 as ps
 from offbeat.v1 import scheduler_pb2 as sc
 from offbeat_core.averages import SmoothedMean
+from offbeat_core.manifest import Manifest
 from offbeat_core.retry import delays
 from offbeat_worker import training
 from offbeat_worker.attend import Attendance, Superseded
@@ -65,6 +66,7 @@ class WorkerAgent:
         self._run_id = ""  # of the run that is prepared or trained here
         self._leaving = False
         self._built: asyncio.Future[training.Built] | None = None
+        self._manifest: Manifest | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._flying = False
         self._lease_s = 10.0
@@ -245,6 +247,7 @@ class WorkerAgent:
         self._built = self._loop.create_future()
         self.trainer.post(training.Prepare(run_id, directive.task, directive.seed, directive.batch))
         built = await self._built
+        self._manifest = built.manifest
         seeded = False
         while True:
             # Looked at each time: another may have been chosen to seed, or this one.
@@ -356,11 +359,24 @@ class WorkerAgent:
                 verdict = self._weigh(error)
                 if verdict is Verdict.NOT_YET and until_not_yet:
                     return None
+                if verdict is Verdict.NOT_PULLED:
+                    await self._introduce()
             else:
                 self._outage.over()
                 return result
             await asyncio.sleep(next(waits))
             again()
+
+    async def _introduce(self) -> None:
+        """A server that was restarted does not know this process: only a pull makes it known.
+
+        What it pulls is not used: the commit that is tried again brings a model of its own.
+        """
+        assert self._manifest is not None
+        try:
+            await self._bulk.pull(self._run_id, pb.ROLE_WORKER, manifest=self._manifest)
+        except RETRIED as error:
+            self._weigh(error)
 
     def _weigh(self, error: BaseException) -> Verdict:
         """Count an error and say it once; raises where trying again would not help."""

@@ -74,6 +74,7 @@ class Attendance:
         self._outage = Outage(f"scheduler {address}")
         self._every_s = 1.0
         self._wake = asyncio.Event()
+        self._welcomed = asyncio.Event()
         # Reports that must arrive, oldest first; a run's last one.
         self._must: deque[pb.Report] = deque(maxlen=8)
         self._call: Any = None
@@ -100,7 +101,7 @@ class Attendance:
                 self._refused(error)
                 reason = f"{error.code().name}: {error.details()}"
             except (asyncio.TimeoutError, TimeoutError):
-                reason = "a report could not be sent in time"
+                reason = "no word in time"
             if self.attached:
                 self.attached = False
                 waits = delays()
@@ -124,6 +125,7 @@ class Attendance:
 
     async def _session(self) -> None:
         call = self._stub.Attend()
+        self._welcomed.clear()
         try:
             await asyncio.wait_for(_write(call, pb.Report(hello=self._agent.hello())), WRITE_S)
             self._call = call
@@ -155,7 +157,7 @@ class Attendance:
                     log.info("attending scheduler %s", self._address)
                 self.attached = True
                 self._agent.welcome(welcome)
-                self._wake.set()
+                self._welcomed.set()
             else:
                 self._agent.direct(directive)
         code = await call.code()
@@ -165,6 +167,8 @@ class Attendance:
             )
 
     async def _write_reports(self, call: Any) -> None:
+        # Not before the welcome: a write that meets a refusal may hide its status (grpc/grpc#36066).
+        await asyncio.wait_for(self._welcomed.wait(), WRITE_S)
         while True:
             self._wake.clear()
             while self._must:

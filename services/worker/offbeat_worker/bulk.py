@@ -30,6 +30,11 @@ GATE_S = 600.0
 """After that the commit is asked for again, under its number: it counts once. (A peer that
 vanished is noticed by keepalive within a minute.)"""
 
+HESITATE_S = 1.0
+"""gRPC's asyncio client may report INTERNAL instead of the status with which the server
+ended the call, if it was writing then (grpc/grpc#36066). After an INTERNAL the next
+attempt lets its header arrive alone, so that a refusal is heard as what it is."""
+
 T = TypeVar("T")
 
 
@@ -38,6 +43,7 @@ class Verdict(Enum):
 
     AGAIN = "again"  # not reached, or broken off: try again
     NOT_YET = "not yet"  # the server is not that far: no model yet, or another run
+    NOT_PULLED = "not pulled"  # the server does not know this process: pull, then try again
     SUPERSEDED = "superseded"  # a newer process of this name took over
     WRONG = "wrong"  # will never work: another manifest, a malformed request
 
@@ -46,7 +52,7 @@ def judge(error: BaseException) -> Verdict:
     if isinstance(error, grpc.aio.AioRpcError):
         match error.code():
             case grpc.StatusCode.FAILED_PRECONDITION | grpc.StatusCode.NOT_FOUND:
-                return Verdict.NOT_YET
+                return _judge_precondition(error.details() or "")
             case grpc.StatusCode.ABORTED:
                 return Verdict.SUPERSEDED
             case (
@@ -57,6 +63,13 @@ def judge(error: BaseException) -> Verdict:
             ):
                 return Verdict.WRONG
     return Verdict.AGAIN
+
+
+def _judge_precondition(details: str) -> Verdict:
+    """One status code, four meanings: only the words tell them apart (offbeat_ps/servicer.py lists them)."""
+    if details.startswith(("manifest differs", "initial_model")):
+        return Verdict.WRONG
+    return Verdict.NOT_PULLED if "has not pulled" in details else Verdict.NOT_YET
 
 
 def describe(error: BaseException) -> str:
@@ -92,6 +105,7 @@ class Bulk:
         self._stub: Any = ps_grpc.ParameterServerStub(channel)
         self._name = name
         self._incarnation = incarnation
+        self._hesitate = False
         self.sent_bytes = 0
         self.received_bytes = 0
 
@@ -149,7 +163,12 @@ class Bulk:
         try:
             # Reading begins at once: a refusal need not wait for the last part.
             reply_s = (GATE_S if gated else REPLY_S) + _transfer_s(vector.nbytes)
-            return await self._receive(call, reply_s, None, vector.nbytes)
+            model = await self._receive(call, reply_s, None, vector.nbytes)
+            self._hesitate = False
+            return model
+        except grpc.aio.AioRpcError as error:
+            self._hesitate = error.code() == grpc.StatusCode.INTERNAL
+            raise
         finally:
             call.cancel()
             sending.cancel()
@@ -165,6 +184,8 @@ class Bulk:
     async def _send(self, call: Any, header: ps.CommitHeader, vector: np.ndarray) -> None:
         try:
             await within(PART_S, call.write(ps.CommitPart(header=header)))
+            if self._hesitate:
+                await _done_within(call, HESITATE_S)
             for part in parts.cut(vector):
                 await within(PART_S, call.write(ps.CommitPart(part=part)))
                 self.sent_bytes += len(part.data)
@@ -215,6 +236,13 @@ async def _raise_status(call: Any) -> None:
             code, await call.initial_metadata(), await call.trailing_metadata(), await call.details()
         )
     raise EOFError("the stream ended early")
+
+
+async def _done_within(call: Any, seconds: float) -> None:
+    """Wait for the call's end, for at most so long."""
+    end = asyncio.get_running_loop().time() + seconds
+    while not call.done() and asyncio.get_running_loop().time() < end:
+        await asyncio.sleep(0.02)
 
 
 async def within(seconds: float, awaitable: Awaitable[T]) -> T:
