@@ -66,7 +66,7 @@ def grid_plan(fleet, interval_s, origin_s=0.0, **more):
     return Plan(triggers=triggers, overlap=True, commit_rate=5, interval_s=interval_s, **more)
 
 
-def settings(**values):
+def run_settings(**values):
     return RunSettings.model_validate({"task": "digits", "sync": "fake", "check_period_s": 10, **values})
 
 
@@ -184,11 +184,11 @@ class World:
         has = {"digits": DIGEST} if role != "ps" else {}
         return Agent(self, role, name, incarnation or f"{name}-1", has if tasks is None else tasks)
 
-    def submit(self, run_settings=None, **values):
-        run_settings = run_settings or settings(**values)
-        self.run_id = f"{run_settings.name}-{self._chance.randrange(10**6)}"
+    def submit(self, **values):
+        settings = run_settings(**values)
+        self.run_id = f"{settings.name}-{self._chance.randrange(10**6)}"
         self.event_log.begin(self.run_id, self.hub.state(self.now()), "", self.now())
-        self.feed(RunSubmitted(self.run_id, run_settings))
+        self.feed(RunSubmitted(self.run_id, settings))
         return self.run_id
 
     def stop(self):

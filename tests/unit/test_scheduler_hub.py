@@ -7,7 +7,7 @@ from offbeat.v1 import scheduler_pb2 as pb
 from offbeat_core.errors import OffbeatError
 from offbeat_scheduler.events import RunSubmitted
 from offbeat_scheduler.sync import Fold, Gate, Plan, Probe, Steps
-from support.scheduler_world import DIGEST, OTHER_DIGEST, World, grid_plan, settings
+from support.scheduler_world import DIGEST, OTHER_DIGEST, World, grid_plan, run_settings
 
 W = pb.WorkerReport
 D = common.WorkerDirective
@@ -128,7 +128,7 @@ def test_another_worker_may_seed_when_the_first_one_fails(world):
 
 def test_nobody_may_seed_a_run_that_starts_from_a_file(world):
     ps = world.agent("ps", "ps").join()
-    w1 = world.agent("worker", "w1").join()
+    world.agent("worker", "w1").join()
     world.submit(initial_model="/models/first.safetensors")
     assert world.last("ps", "server").initial_model == "/models/first.safetensors"
     assert not world.last("w1").may_seed
@@ -260,7 +260,7 @@ def test_a_grid_is_sent_as_the_time_since_its_origin(world):
 
 
 def test_an_unchanged_plan_sends_nothing(world):
-    ps, evaluator, _ = world.training(2)
+    _, evaluator, _ = world.training(2)
     before = len(world.sent)
     for version in range(2, 12):
         world.wait(1)
@@ -411,7 +411,7 @@ def test_the_fleet_is_built_from_reports_and_the_servers_counts(world):
 
 
 def test_a_restarted_workers_figures_go_on_from_where_its_last_process_was(world):
-    ps, evaluator, (w1, w2) = world.training(2)
+    ps, evaluator, (w1, _) = world.training(2)
     w1.say(steps=100, samples=3200, commits=9, time={"compute_s": 5.0, "wait_s": 0.5})
     ps.say(counts=[pb.CommitCount(worker="w1", commits=9)])
     w1.die()
@@ -895,14 +895,14 @@ def test_reports_of_the_run_before_do_not_count_in_the_next(world):
 def test_a_run_is_refused_while_another_is_active(world):
     world.training(1)
     with pytest.raises(ValueError, match="is active"):
-        world.feed(RunSubmitted("another-1", settings()))
+        world.feed(RunSubmitted("another-1", run_settings()))
     assert world.status().run_id == world.run_id
 
 
 def test_a_run_with_an_unknown_model_is_refused_and_changes_nothing(world):
     world.agent("worker", "w1").join()
     with pytest.raises(OffbeatError):
-        world.feed(RunSubmitted("x-1", settings(sync="unknown")))
+        world.feed(RunSubmitted("x-1", run_settings(sync="unknown")))
     assert world.status().phase == pb.Status.IDLE
     assert world.status().run_id == ""
 

@@ -120,7 +120,7 @@ class Planner:
         for probe in plan.probes[len(old.probes) if old else 0 :]:
             self._out.add(ProbeEnded(probe))
             self._out.say(
-                f"probe at {probe.rate:g} commits per {period} (every {probe.interval_s:.3g} s): "
+                f"probe at {probe.rate:.4g} commits per {period} (every {probe.interval_s:.3g} s): "
                 f"loss {probe.loss_start:.4g} -> {probe.loss_end:.4g}, reward {probe.reward:.4g}"
             )
         if old is None or _lasting(old) != _lasting(plan):
@@ -129,7 +129,7 @@ class Planner:
         if plan.commit_rate and (old is None or rate != (old.commit_rate, old.interval_s)):
             trial = ", to try it" if plan.searching else ""
             self._out.say(
-                f"commit rate {plan.commit_rate:g} per {period} (every {plan.interval_s:.3g} s){trial}"
+                f"commit rate {plan.commit_rate:.4g} per {period} (every {plan.interval_s:.3g} s){trial}"
             )
         before = set(old.notes) if old else set()
         for note in sorted(before - set(plan.notes)):

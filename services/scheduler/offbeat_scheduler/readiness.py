@@ -62,6 +62,12 @@ def waiting_for_workers(need: int, workers: Iterable[Worker]) -> str:
     return f"{ready} of {need} workers ready" + (f" ({'; '.join(details)})" if details else "")
 
 
+def nobody_left(workers: Iterable[Worker]) -> str:
+    """All who trained are gone: says why, of those who said so."""
+    failed = [f"{w.name} failed: {w.problem}" for w in workers if w.stage is Stage.FAILED]
+    return together("no worker is left", *failed, "training goes on when one returns")
+
+
 def together(*parts: str) -> str:
     """'a; waiting for b', without the empty ones."""
     return "; ".join(part for part in parts if part)

@@ -23,7 +23,7 @@ from offbeat_scheduler.losses import LossSource
 from offbeat_scheduler.membership import Agent, Arrival, Membership
 from offbeat_scheduler.outbox import Outbox
 from offbeat_scheduler.planner import ModelError, Planner
-from offbeat_scheduler.readiness import together, unfit
+from offbeat_scheduler.readiness import nobody_left, together, unfit
 from offbeat_scheduler.roster import Roster
 from offbeat_scheduler.stop import Outcome, StopRules
 from offbeat_scheduler.sync import Loss, SyncModel
@@ -355,7 +355,7 @@ class Run:
             return
         self.roster.fleet_changed = self._loss_is_new = False
         if not self.roster.active():
-            self._enter(Phase.WAITING, "no worker is left; training goes on when one returns")
+            self._enter(Phase.WAITING, nobody_left(self.roster.workers.values()))
             return
         assert self.started is not None
         try:

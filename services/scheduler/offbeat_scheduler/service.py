@@ -106,7 +106,7 @@ class SchedulerService:
         self._timer_at = float("inf")
         self.events = 0
         self._next_event = asyncio.Event()
-        self._closed = False
+        self.is_closed = False
 
     def now(self) -> float:
         """Seconds since the service began, in whole microseconds."""
@@ -114,9 +114,9 @@ class SchedulerService:
 
     # ---- events in, instructions out ---------------------------------------------
 
-    def feed(self, event: Event) -> None:
+    def feed(self, event: Event, now: float | None = None) -> None:
         """Let the decisions take an event in, and do what they say."""
-        now = self.now()
+        now = self.now() if now is None else now
         instructions = self.hub.handle(event, now)
         self.event_log.add(event, instructions, now)
         for instruction in instructions:
@@ -127,6 +127,9 @@ class SchedulerService:
             log.error("%s", self.event_log.problem)
             self.event_log.problem = ""
         self._set_timer(now)
+        self._event_happened()
+
+    def _event_happened(self) -> None:
         self.events += 1
         self._next_event.set()
         self._next_event = asyncio.Event()
@@ -146,7 +149,7 @@ class SchedulerService:
     def _set_timer(self, now: float) -> None:
         """Leases and wishes to wake mostly move away: a timer that is early enough is left alone."""
         wake = self.hub.next_wake(now)
-        if self._closed or wake is None or wake >= self._timer_at:
+        if self.is_closed or wake is None or wake >= self._timer_at:
             return
         if self._timer is not None:
             self._timer.cancel()
@@ -193,7 +196,7 @@ class SchedulerService:
             return
         del self._streams[key]
         stream.end()
-        if not self._closed:
+        if not self.is_closed:
             self.feed(AgentLeft(stream.name, stream.incarnation, reason, goodbye))
 
     # ---- operator ------------------------------------------------------------------
@@ -218,7 +221,7 @@ class SchedulerService:
         self._effective_yaml = submission.effective_yaml
         now = self.now()
         self.event_log.begin(run_id, self.hub.state(now), submission.effective_yaml, now)
-        self.feed(RunSubmitted(run_id, submission.settings))
+        self.feed(RunSubmitted(run_id, submission.settings), now)
         return run_id
 
     def stop_run(self, run_id: str = "") -> str:
@@ -241,10 +244,13 @@ class SchedulerService:
 
     def close(self) -> None:
         """End all streams; agents dial again and find whoever comes next."""
-        self._closed = True
+        self.is_closed = True
         if self._timer is not None:
             self._timer.cancel()
         for stream in list(self._streams.values()):
             stream.end(grpc.StatusCode.UNAVAILABLE, "the scheduler stops")
         self._streams.clear()
+        if self.hub.active_run is not None:
+            log.warning("run %s ends with the scheduler, unfinished", self.hub.active_run.run_id)
         self.event_log.end()
+        self._event_happened()

@@ -38,11 +38,14 @@ class SchedulerServicer(scheduler_pb2_grpc.SchedulerServicer):
         stream = Stream(hello)
         self._service.attach(stream)
         reader = asyncio.create_task(self._read(requests, stream))
+        reader.add_done_callback(lambda _: stream.end())
         try:
             while (directive := await stream.next()) is not None:
                 yield directive
             if stream.code is not grpc.StatusCode.OK:
                 await context.abort(stream.code, stream.reason)
+            if reader.done():
+                reader.result()
         finally:
             reader.cancel()
             self._service.detach(stream, "its stream was cut")
@@ -70,7 +73,6 @@ class SchedulerServicer(scheduler_pb2_grpc.SchedulerServicer):
         with contextlib.suppress(grpc.RpcError, grpc.aio.UsageError):
             async for report in requests:
                 self._service.report(stream, report)
-        stream.end()
 
     # ---- operator -------------------------------------------------------------------
 
@@ -106,6 +108,8 @@ class SchedulerServicer(scheduler_pb2_grpc.SchedulerServicer):
             yield self._service.status()
             await asyncio.sleep(every_s)
             await self._service.event_after(seen)
+            if self._service.is_closed:
+                await context.abort(grpc.StatusCode.UNAVAILABLE, "the scheduler stops")
 
     async def Events(
         self, request: pb.EventsRequest, context: grpc.aio.ServicerContext

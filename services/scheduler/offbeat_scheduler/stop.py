@@ -9,6 +9,9 @@ from enum import Enum
 
 from offbeat_core.config import RunSettings
 
+TOLERANCE = 1e-6
+"""Of the target: a mean over float32 comes out as 0.94999999 where 0.95 is meant."""
+
 
 class Outcome(Enum):
     """How a run ended."""
@@ -124,7 +127,10 @@ class StopRules:
             return
         self._evaluations.append(value)
         mean = math.fsum(self._evaluations) / len(self._evaluations)
-        met = mean >= target.accuracy if target.accuracy is not None else mean <= (target.loss or 0.0)
+        if target.accuracy is not None:
+            met = mean >= target.accuracy * (1 - TOLERANCE)
+        else:
+            met = target.loss is not None and mean <= target.loss * (1 + TOLERANCE)
         if len(self._evaluations) < target.smooth or not met:
             self._in_a_row = 0
             return

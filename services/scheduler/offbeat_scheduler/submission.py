@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
+from pydantic import ValidationError
 
-from offbeat_core.config import RunSettings, parse_yaml, read_yaml, validate
+from offbeat_core.config import RunSettings, Settings, parse_yaml, read_yaml, validate
 from offbeat_core.errors import OffbeatError
 from offbeat_scheduler.hub import MakeModel
 
@@ -41,9 +42,19 @@ def _check(values: dict[str, object], make_model: MakeModel, source: str) -> Sub
     if "name" not in values:
         settings = settings.model_copy(update={"name": settings.task.name})
     model = make_model(settings.sync, settings)
-    sync = settings.sync.model_copy(update={"options": model.options.model_dump(mode="json")})
+    sync = settings.sync.model_copy(update={"options": _shown(model.options)})
     shown = settings.model_copy(update={"sync": sync}).model_dump(mode="json")
     return Submission(settings, yaml.safe_dump(shown, sort_keys=False, allow_unicode=True))
+
+
+def _shown(options: Settings) -> dict[str, object]:
+    """A model's options with their defaults; as given where not all can be given together."""
+    whole = options.model_dump(mode="json")
+    try:
+        type(options).model_validate(whole)
+    except ValidationError:
+        return options.model_dump(mode="json", exclude_unset=True)
+    return whole
 
 
 def make_run_id(name: str, chance: random.Random) -> str:
