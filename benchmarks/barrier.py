@@ -23,8 +23,12 @@ ABOUT = "ADSP against a barrier with its best tau: time to a loss, 3 unequal wor
 LIMIT = 0.55
 
 TASK = "digits"
+BATCH = 32
+LEARNING_RATE = 0.1
 SLOW_STEP_S = 0.2
 TARGET_LOSS = 0.45
+STOP_LOSS = 0.85 * TARGET_LOSS  # a run goes on until the smoothed loss has surely crossed the target
+EVERY_S = 0.2
 TAUS = (1, 4, 8, 16)
 MAX_SECONDS = 150
 
@@ -32,7 +36,7 @@ MAX_SECONDS = 150
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="make bench NAME=barrier", description=__doc__)
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--fresh", action="store_true", help="forget the runs of an interrupted benchmark")
+    parser.add_argument("--fresh", action="store_true", help="forget what an interrupted benchmark left")
     options = parser.parse_args(argv)
 
     syncs = ["adsp", *(f"local-sgd:{tau}" for tau in TAUS)]
@@ -72,6 +76,8 @@ def main(argv: list[str]) -> int:
         setting={
             "task": TASK,
             "speeds": [1, 3, 3],
+            "batch": BATCH,
+            "learning_rate": LEARNING_RATE,
             "slow_step_s": SLOW_STEP_S,
             "commit_delay_s": 0.3 * SLOW_STEP_S,
             "target_loss": TARGET_LOSS,
@@ -82,26 +88,31 @@ def main(argv: list[str]) -> int:
 
 
 def _run(sync: str, seed: int, *, fresh: bool) -> dict[str, Any]:
-    """One run's result, from the work folder where an interrupted benchmark left it."""
-    kept = harness.WORK / NAME / f"{sync.replace(':', '-')}-{seed}.json"
+    """One run's result; an interrupted benchmark of the same commit goes on where it was."""
+    folder = harness.WORK / NAME / harness.commit()
+    kept = folder / f"{sync.replace(':', '-')}-{seed}.json"
     if kept.exists() and not fresh:
         result: dict[str, Any] = json.loads(kept.read_text())
         return result
-    out = harness.WORK / NAME / f"{sync.replace(':', '-')}-{seed}"
+    out = folder / f"{sync.replace(':', '-')}-{seed}"
     result = harness.demo(
         [
             *("--task", TASK, "--speeds", "1,3,3", "--sync", sync, "--seed", str(seed)),
             *("--step-seconds", str(SLOW_STEP_S), "--commit-delay", str(0.3 * SLOW_STEP_S)),
-            *("--target-loss", str(TARGET_LOSS), "--smooth", "10", "--confirm", "1"),
-            *("--max-seconds", str(MAX_SECONDS), "--evaluate-every", "0.2", "--out", str(out)),
+            *("--batch", str(BATCH), "--learning-rate", str(LEARNING_RATE)),
+            *("--target-loss", str(STOP_LOSS), "--confirm", "2", "--evaluate-every", str(EVERY_S)),
+            *("--max-seconds", str(MAX_SECONDS), "--out", str(out)),
         ],
         timeout_s=MAX_SECONDS + 120,
     )
-    if not result["reached"]:
+    points = [(float(row[0]), float(row[1])) for row in result["evaluations"]]
+    crossed = harness.crossing(points, TARGET_LOSS, every_s=EVERY_S)
+    if crossed is None:
         raise SystemExit(f"{sync}, seed {seed}: the loss was not reached within {MAX_SECONDS} s; see {out}")
+    result["crossed_s"] = crossed
     kept.write_text(json.dumps(result))
     return result
 
 
 def _time(result: dict[str, Any]) -> float:
-    return float(result["time_to_target_s"])
+    return float(result["crossed_s"])

@@ -63,11 +63,11 @@ def measured_on() -> dict[str, Any]:
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "python": platform.python_version(),
         **{name: version(name) for name in ("offbeat", "torch", "grpcio", "protobuf", "numpy")},
-        "commit": _commit(),
+        "commit": commit(),
     }
 
 
-def _commit() -> str:
+def commit() -> str:
     done = subprocess.run(
         ["git", "describe", "--always", "--dirty"], cwd=HERE, capture_output=True, text=True, check=False
     )
@@ -88,13 +88,21 @@ def ratio_of_means(
 
 
 def crossing(
-    times: Sequence[float], losses: Sequence[float], target: float, smooth: int = 10
+    points: Sequence[tuple[float, float]], target: float, *, every_s: float, smooth: int = 10
 ) -> float | None:
-    """The time at which the mean of the last `smooth` losses first is at most `target`; None if never."""
-    values = np.asarray(losses, float)
+    """When the mean of the last `smooth` evaluations, one each `every_s`, first is at most `target`.
+
+    A model that did not change is not evaluated again, so between two points (seconds, loss) the
+    earlier loss holds: without this, ten evaluations of a model that changes every 3 s would
+    reach back 30 s. None if it was never crossed.
+    """
+    times = np.array([time for time, _ in points])
+    losses = np.array([loss for _, loss in points])
+    ticks = np.arange(times[0], times[-1] + every_s, every_s)
+    values = losses[np.searchsorted(times, ticks, side="right") - 1]
     for end in range(smooth, len(values) + 1):
         if values[end - smooth : end].mean() <= target:
-            return float(times[end - 1])
+            return float(ticks[end - 1])
     return None
 
 
