@@ -102,6 +102,7 @@ class SchedulerService:
         self._chance = chance or random.Random()
         self._streams: dict[tuple[str, str], Stream] = {}
         self._effective_yaml = ""
+        self._said_problem = ""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = float("inf")
         self.events = 0
@@ -123,9 +124,9 @@ class SchedulerService:
             self._carry_out(instruction)
         if self.event_log.is_open and self.hub.active_run is None:
             self.event_log.end()
-        if self.event_log.problem:
+        if self.event_log.problem not in ("", self._said_problem):
             log.error("%s", self.event_log.problem)
-            self.event_log.problem = ""
+        self._said_problem = self.event_log.problem
         self._set_timer(now)
         self._event_happened()
 
@@ -235,7 +236,10 @@ class SchedulerService:
         return active.run_id
 
     def status(self) -> pb.Status:
-        return build_status(self.hub, self.now(), self._effective_yaml)
+        status = build_status(self.hub, self.now(), self._effective_yaml)
+        if self.event_log.problem:
+            status.warnings.append(self.event_log.problem)
+        return status
 
     async def event_after(self, seen: int) -> None:
         """Wait until more than `seen` events (an earlier value of `events`) were fed."""
