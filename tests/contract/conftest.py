@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ class Reply:
 class Caller:
     """A worker's calls. `sequence` counts by itself unless given."""
 
-    def __init__(self, served: Served, name: str, incarnation: str = "first") -> None:
+    def __init__(self, served: Client, name: str, incarnation: str = "first") -> None:
         self.served = served
         self.name = name
         self.incarnation = incarnation
@@ -98,28 +98,13 @@ async def received(call: Any) -> Reply:
 
 
 @dataclasses.dataclass
-class Served:
-    """A server that listens, its host, and a stub."""
+class Client:
+    """A stub, and the model that its calls are about."""
 
-    host: Host
-    stalls: Stalls
     stub: Any
-    address: str
-    folder: Path
     manifest: Manifest = dataclasses.field(
         default_factory=lambda: Manifest((TensorSpec("weight", (2, 2)), TensorSpec("bias", (2,))))
     )
-
-    def direct(self, **fields: Any) -> None:
-        """Send a ServerDirective, as the scheduler would."""
-        directive = {
-            "run_id": RUN,
-            "lease_s": 10,
-            "membership_window_s": 60,
-            "checkpoint_every_s": 60,
-            **fields,
-        }
-        self.host.direct(common.ServerDirective(**directive))
 
     def caller(self, name: str, incarnation: str = "first") -> Caller:
         return Caller(self, name, incarnation)
@@ -151,6 +136,26 @@ class Served:
         return await self.stub.Seed(stream())
 
 
+@dataclasses.dataclass
+class Served(Client):
+    """A server that listens in this process, its host, and a stub."""
+
+    host: Host = dataclasses.field(kw_only=True)
+    stalls: Stalls = dataclasses.field(kw_only=True)
+    folder: Path = dataclasses.field(kw_only=True)
+
+    def direct(self, **fields: Any) -> None:
+        """Send a ServerDirective, as the scheduler would."""
+        directive = {
+            "run_id": RUN,
+            "lease_s": 10,
+            "membership_window_s": 60,
+            "checkpoint_every_s": 60,
+            **fields,
+        }
+        self.host.direct(common.ServerDirective(**directive))
+
+
 @asynccontextmanager
 async def serving(folder: Path, *, memory_bytes: int = 2**30, stall_s: float = 60.0) -> AsyncIterator[Served]:
     clock = RealClock()
@@ -161,10 +166,9 @@ async def serving(folder: Path, *, memory_bytes: int = 2**30, stall_s: float = 6
     port = channels.listen(server, "127.0.0.1:0")
     await server.start()
     watch = asyncio.create_task(stalls.keep_watch())
-    address = f"127.0.0.1:{port}"
     try:
-        async with channels.connect(address) as channel:
-            yield Served(host, stalls, rpc.ParameterServerStub(channel), address, folder)
+        async with channels.connect(f"127.0.0.1:{port}") as channel:
+            yield Served(rpc.ParameterServerStub(channel), host=host, stalls=stalls, folder=folder)
     finally:
         host.stop_calls()
         await server.stop(0)
@@ -174,11 +178,12 @@ async def serving(folder: Path, *, memory_bytes: int = 2**30, stall_s: float = 6
 
 
 @asynccontextmanager
-async def refused(code: grpc.StatusCode, details: str) -> AsyncIterator[None]:
+async def refused(code: grpc.StatusCode | str, details: str) -> AsyncIterator[None]:
     """The block's call ends with this status, and its details contain `details`."""
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         yield
-    assert caught.value.code() is code, caught.value.details()
+    expected = grpc.StatusCode[code] if isinstance(code, str) else code
+    assert caught.value.code() is expected, caught.value.details()
     assert details in caught.value.details()
 
 
@@ -192,6 +197,16 @@ async def eventually(holds: Callable[[], Any]) -> None:
     await asyncio.wait_for(poll(), PATIENCE_S)
 
 
+async def patiently(call: Callable[[], Awaitable[Any]]) -> Any:
+    """Call until it works: the server is still on its way there."""
+    for _ in range(int(PATIENCE_S / 0.1)):
+        try:
+            return await call()
+        except grpc.aio.AioRpcError:
+            await asyncio.sleep(0.1)
+    return await call()
+
+
 class Harness:
     """What the contract tests of the parameter server use."""
 
@@ -199,6 +214,8 @@ class Harness:
     refused = staticmethod(refused)
     eventually = staticmethod(eventually)
     received = staticmethod(received)
+    patiently = staticmethod(patiently)
+    client = Client
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -216,5 +233,5 @@ class Harness:
 
 
 @pytest.fixture
-def ps(tmp_path: Path) -> Iterator[Harness]:
-    yield Harness(tmp_path / "ps")
+def ps(tmp_path: Path) -> Harness:
+    return Harness(tmp_path / "ps")

@@ -20,6 +20,7 @@ from offbeat.v1 import common_pb2 as common
 from offbeat.v1 import scheduler_pb2 as control
 from offbeat.v1 import scheduler_pb2_grpc as rpc
 from offbeat_core import __version__, channels, retry
+from offbeat_core.errors import OffbeatError
 from offbeat_ps.host import Host
 
 log = logging.getLogger("offbeat_ps")
@@ -28,6 +29,10 @@ BATCH_S = 0.1
 """Changes within so long leave in one report."""
 
 GOODBYE_S = 1.0
+
+FINAL = (grpc.StatusCode.ABORTED, grpc.StatusCode.INVALID_ARGUMENT)
+"""Another process has the name: dialling again would not help."""
+
 FIRST_WORD_S = 10.0
 
 
@@ -59,13 +64,18 @@ class Attendant:
                     problem = "it ended the stream"
                 except grpc.aio.AioRpcError as error:
                     problem = f"{error.code().name}: {error.details()}"
+                    if error.code() in FINAL:
+                        raise OffbeatError(
+                            f"the scheduler at {self._address} sent this parameter server away: {error.details()}",
+                            "end the other process, or give this one another `name`",
+                        ) from error
                 except (asyncio.TimeoutError, asyncio.InvalidStateError):
                     problem = "it does not answer"
                 if self.attached:
                     delays = retry.delays()
                     said = False
                 self.attached = False
-                if not said:
+                if not said and not self._host.stopping:
                     log.warning("the scheduler at %s: %s; dialling on", self._address, problem)
                     said = True
                 await asyncio.sleep(next(delays))

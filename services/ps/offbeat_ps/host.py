@@ -68,7 +68,7 @@ class Host:
         self._folder = folder
         self._clock = clock
         self._disk = ThreadPoolExecutor(1, "disk")
-        self._next: dict[str, common.WorkerDirective] = {}
+        self._next: dict[str, tuple[common.WorkerDirective, float]] = {}  # with the time of receipt
         self._scheduler = ""
         self._revision = 0
         self._error = ""
@@ -106,7 +106,7 @@ class Host:
         if live is None or live.run_id != directive.run_id:
             if live is not None:
                 self._retire(live)
-            self._next = {w: d for w, d in self._next.items() if d.run_id == directive.run_id}
+            self._next = {w: d for w, d in self._next.items() if d[0].run_id == directive.run_id}
             self._reported.clear()
             self.live = live = LiveRun(
                 directive.run_id,
@@ -126,10 +126,11 @@ class Host:
 
     def direct_next(self, directives: common.NextDirectives) -> None:
         """What goes into the next replies to these workers."""
+        now = self._clock.now()
         for worker, directive in directives.workers.items():
             known = self._next.get(worker)
-            if known is None or directive.revision >= known.revision:
-                self._next[worker] = directive
+            if known is None or directive.revision >= known[0].revision:
+                self._next[worker] = (directive, now)
 
     def keep_best(self, message: control.KeepBest) -> None:
         if self.live is not None and self.live.run_id == message.run_id:
@@ -144,7 +145,15 @@ class Host:
         return self.live
 
     def next_for(self, worker: str) -> common.WorkerDirective | None:
-        return self._next.get(worker)
+        """The directive for a reply that leaves now: its grid has aged while it lay here."""
+        if worker not in self._next:
+            return None
+        kept, received = self._next[worker]
+        directive = common.WorkerDirective()
+        directive.CopyFrom(kept)
+        if directive.trigger.HasField("grid"):
+            directive.trigger.grid.elapsed_s += self._clock.now() - received
+        return directive
 
     # ---- what the scheduler is told --------------------------------------------------
 

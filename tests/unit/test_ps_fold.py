@@ -1,0 +1,131 @@
+"""Weights: never more than one model's worth over one commit of each active worker."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from offbeat_ps.fold import Fold, FoldRule, Shares, Sums, Weight, When
+
+NAMES = [f"w{i}" for i in range(6)]
+rates = st.floats(0.01, 10)
+samples = st.integers(0, 10_000)
+
+
+def test_at_once_an_update_weighs_one_over_m() -> None:
+    fold = Fold(FoldRule())
+    assert fold.weight("a", 1, {"a"}) == 1.0
+    assert fold.weight("a", 1, {"a", "b", "c"}) == 1 / 3
+
+
+def test_every_k_weighs_one_over_k_but_never_more_than_one_over_m() -> None:
+    assert Fold(FoldRule(When.EVERY_K, every_k=4)).weight("a", 1, {"a", "b"}) == 1 / 4
+    assert Fold(FoldRule(When.EVERY_K, every_k=2)).weight("a", 1, {"a", "b", "c", "d"}) == 1 / 4
+    half = FoldRule(When.EVERY_K, every_k=2, server_rate=0.25)
+    assert Fold(half).weight("a", 1, {"a", "b", "c", "d"}) == 0.25 / 2
+
+
+def test_a_server_rate_cannot_raise_a_weight() -> None:
+    assert Fold(FoldRule(server_rate=3.0)).weight("a", 1, {"a", "b"}) == 0.5
+    assert Fold(FoldRule(server_rate=0.5)).weight("a", 1, {"a", "b"}) == 0.25
+    assert Fold(FoldRule(When.AT_GATE, server_rate=3.0)).factors(4.0) == (0.25, 1.0)
+
+
+def test_at_the_gate_weights_are_normalised_over_those_that_arrived() -> None:
+    fold = Fold(FoldRule(When.AT_GATE, Weight.SAMPLES))
+    weights = [fold.weight(name, n, set(NAMES)) for name, n in (("a", 100), ("b", 300))]
+    scale, share = fold.factors(sum(weights))
+    assert [w * scale for w in weights] == [0.25, 0.75]
+    assert share == 1.0
+
+
+def test_by_samples_a_share_is_of_the_active_workers_samples() -> None:
+    shares = Shares()
+    active = {"a", "b"}
+    shares.claim("a", 100, active)
+    shares.claim("b", 300, active)
+    assert shares.claim("a", 100, active) == pytest.approx(0.25)
+    assert shares.claim("b", 300, active) == pytest.approx(0.75)
+
+
+def test_a_worker_without_samples_takes_nothing_and_loses_no_share() -> None:
+    shares = Shares()
+    active = {"a", "b"}
+    assert shares.claim("a", 0, active) == 0.0
+    shares.claim("b", 100, active)
+    assert shares.claim("a", 0, active) == 0.0
+    assert shares.claim("a", 100, active) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"when": When.EVERY_K}, "every_k: 0"),
+        ({"server_rate": -1.0}, "server_rate: -1"),
+        ({"server_rate": float("nan")}, "server_rate: nan"),
+    ],
+)
+def test_a_rule_that_makes_no_sense_is_refused(fields: dict, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        FoldRule(**fields)
+
+
+@given(
+    st.sampled_from([When.AT_ONCE, When.EVERY_K]),
+    st.sampled_from(list(Weight)),
+    st.integers(1, 12),
+    rates,
+    st.lists(st.tuples(st.sampled_from(NAMES), samples), min_size=1, max_size=60),
+)
+def test_over_one_commit_of_each_active_worker_the_weights_sum_to_at_most_one(
+    when: When, weight: Weight, k: int, rate: float, commits: list[tuple[str, int]]
+) -> None:
+    """Whatever the order and the samples: the last weight of each, summed, at every moment."""
+    fold = Fold(FoldRule(when, weight, k, rate))
+    active, last = set(NAMES), {}
+    for name, n in commits:
+        got = fold.weight(name, n, active)
+        assert 0.0 <= got <= 1.0
+        if got > 0.0:
+            last[name] = got
+        assert sum(last.values()) <= 1.0 + 1e-9
+
+
+@given(st.lists(st.tuples(st.sampled_from(NAMES), st.integers(1, 10_000)), min_size=1, max_size=40))
+def test_shares_settle_at_the_true_shares(noise: list[tuple[str, int]]) -> None:
+    """Whatever came before, after the samples stand still everybody gets what it deserves."""
+    shares, active = Shares(), set(NAMES)
+    for name, n in noise:
+        shares.claim(name, n, active)
+    for _ in range(30):
+        got = {name: shares.claim(name, 10 * (i + 1), active) for i, name in enumerate(NAMES)}
+    for i, name in enumerate(NAMES):
+        assert got[name] == pytest.approx((i + 1) / 21, rel=0.02)
+
+
+@given(
+    st.sampled_from(list(Weight)),
+    rates,
+    st.lists(st.tuples(st.sampled_from(NAMES), st.integers(0, 10_000)), min_size=1, max_size=20),
+)
+def test_the_weights_of_a_gates_fold_sum_to_at_most_one(
+    weight: Weight, rate: float, arrivals: list[tuple[str, int]]
+) -> None:
+    fold = Fold(FoldRule(When.AT_GATE, weight, server_rate=rate))
+    weights = [fold.weight(name, n, set(NAMES)) for name, n in arrivals]
+    if sum(weights) > 0:
+        scale, _ = fold.factors(sum(weights))
+        assert sum(w * scale for w in weights) == pytest.approx(min(rate, 1.0))
+
+
+def test_sums_keep_the_first_updates_memory_and_hand_it_over() -> None:
+    sums = Sums()
+    first = np.ones(4, "<f4")
+    sums.add(first, 2.0)
+    sums.add(np.ones(4, "<f4"), 3.0)
+    assert sums.values is first
+    np.testing.assert_array_equal(sums.take(), np.full(4, 5))
+    with pytest.raises(ValueError, match="nothing waits"):
+        sums.take()
