@@ -79,6 +79,7 @@ class Attendance:
         self._must: deque[pb.Report] = deque(maxlen=8)
         self._call: Any = None
         self.attached = False
+        self._leaving = False
 
     @property
     def failures(self) -> int:
@@ -91,7 +92,7 @@ class Attendance:
         self._wake.set()
 
     async def run(self) -> None:
-        """Attend until cancelled. Raises OffbeatError where dialling again won't help."""
+        """Attend until cancelled or after a goodbye. Raises OffbeatError where dialling again won't help."""
         waits = delays()
         while True:
             try:
@@ -102,6 +103,8 @@ class Attendance:
                 reason = f"{error.code().name}: {error.details()}"
             except (asyncio.TimeoutError, TimeoutError):
                 reason = "no word in time"
+            if self._leaving:
+                return
             if self.attached:
                 self.attached = False
                 waits = delays()
@@ -110,6 +113,7 @@ class Attendance:
 
     async def goodbye(self, reason: str) -> None:
         """Say that this agent leaves; takes at most about a second."""
+        self._leaving = True
         call = self._call
         if call is None or not self.attached:
             return

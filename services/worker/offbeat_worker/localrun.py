@@ -28,6 +28,7 @@ from offbeat_worker.accumulator import Accumulator
 from offbeat_worker.batches import Order, fetcher
 from offbeat_worker.flat import FlatModel
 from offbeat_worker.sgd import FlatSGD
+from offbeat_worker.speed import StepTime
 from offbeat_worker.stopwatch import Stopwatch
 from offbeat_worker.tasks.check import move
 
@@ -135,7 +136,7 @@ class LocalRun:
         self._passes_at_cut = 0
         self._hold_of_cut = 0.0
         self._loss = SmoothedMean(LOSS_WEIGHT)
-        self._step_s = SmoothedMean()
+        self._speed = StepTime()
         self._hold_s = SmoothedMean()
         self._said: set[str] = set()
 
@@ -197,7 +198,7 @@ class LocalRun:
 
     def timed(self, step_s: float) -> None:
         """The last update took so long, pacing included."""
-        self._step_s.add(step_s)
+        self._speed.add(step_s)
 
     # ---- committing ---------------------------------------------------------------
 
@@ -276,7 +277,7 @@ class LocalRun:
             samples=self.samples,
             commits=self.commits,
             train_loss=self._loss.value,
-            step_s=self._step_s.value,
+            step_s=self._speed.value,
             hold_s=self._hold_s.value,
             time=self.watch.to_proto(),
             revision=self.directive.revision,
