@@ -91,11 +91,17 @@ class Roster:
         return "is back"
 
     def worker_left(self, worker: Worker) -> bool:
-        """It left, or its lease ended. Returns whether it was in training."""
+        """It left, or its lease ended. Returns whether it was in training.
+
+        One that did nothing in this run is forgotten, whoever comes and goes for however long.
+        """
         self.changed = True
         trained = worker.stage is Stage.TRAINING
         self.fleet_changed = self.fleet_changed or trained
         worker.away()
+        if not worker.steps and not worker.commits and not trained:
+            del self.workers[worker.name]
+            self._out.clear(f"worker:{worker.name}")
         return trained
 
     def worker_says(self, worker: Worker, report: pb.WorkerReport) -> None:
