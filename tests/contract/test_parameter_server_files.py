@@ -109,7 +109,7 @@ def test_the_model_loads_into_torch_in_the_dtypes_of_the_device(ps: Any) -> None
         path = served.host.report().model_path
         outcome = net.load_state_dict(load_torch(path), strict=False)
         assert outcome.unexpected_keys == []
-        assert outcome.missing_keys == ["norm.num_batches_tracked"]
+        assert set(outcome.missing_keys) <= {"norm.num_batches_tracked"}
         assert load_torch(path)["linear.weight"].dtype is torch.bfloat16
         assert load_torch(path)["scale"].shape == ()
         expected = torch.linspace(-1, 1, served.manifest.elements)[served.manifest.slices["linear.weight"]]

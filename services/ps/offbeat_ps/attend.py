@@ -66,7 +66,7 @@ class Attendant:
                     problem = f"{error.code().name}: {error.details()}"
                     if error.code() in FINAL:
                         raise OffbeatError(
-                            f"the scheduler at {self._address} sent this parameter server away: {error.details()}",
+                            f"the scheduler at {self._address} refuses this server: {error.details()}",
                             "end the other process, or give this one another `name`",
                         ) from error
                 except (asyncio.TimeoutError, asyncio.InvalidStateError):
@@ -83,6 +83,7 @@ class Attendant:
     async def _session(self, stub: Any) -> None:
         call = stub.Attend()
         reports: asyncio.Task[None] | None = None
+        directives: asyncio.Task[None] | None = None
         try:
             await call.write(control.Report(hello=self._hello()))
             first = await asyncio.wait_for(call.read(), FIRST_WORD_S)
@@ -95,20 +96,24 @@ class Attendant:
             self.attached = True
             log.info("attends the scheduler at %s", self._address)
             reports = asyncio.create_task(self._report(call, first.welcome.report_every_s or 1.0))
-            while True:
-                directive = await call.read()
-                if directive is grpc.aio.EOF:
-                    await _raise_status(call)
-                    return
-                self._take(directive)
+            directives = asyncio.create_task(self._listen(call))
+            # Shielded: gRPC ends the whole call when a read is cancelled, and then no goodbye could be said.
+            await asyncio.shield(directives)
         except asyncio.CancelledError:
             if self.attached:
                 await self._leave(call, reports)
             raise
         finally:
-            if reports:
-                reports.cancel()
+            for task in (reports, directives):
+                if task:
+                    task.cancel()
             call.cancel()
+
+    async def _listen(self, call: Any) -> None:
+        """Take directives until the stream ends; raises its status if it did not end well."""
+        while (directive := await call.read()) is not grpc.aio.EOF:
+            self._take(directive)
+        await _raise_status(call)
 
     def _take(self, directive: control.Directive) -> None:
         kind = directive.WhichOneof("kind")
@@ -141,6 +146,7 @@ class Attendant:
             await call.write(control.Report(server=self._host.report()))
             await call.write(control.Report(goodbye=control.Goodbye(reason="the parameter server ends")))
             await call.done_writing()
+            await call.code()  # the scheduler has read it and ended the stream
 
         with contextlib.suppress(
             grpc.aio.AioRpcError, asyncio.InvalidStateError, asyncio.TimeoutError, asyncio.CancelledError
