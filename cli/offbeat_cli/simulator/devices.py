@@ -85,7 +85,7 @@ class Trainer:
         self.in_flight, self.cut_s = True, now_s
         return update, steps
 
-    def merge(self, now_s: float) -> None:
+    def merge(self) -> None:
         """Take over the fresh model that has arrived; steps made in flight are kept."""
         if self.arrived is None:
             return
@@ -94,7 +94,6 @@ class Trainer:
         self._base = snapshot.values.copy()
         self.base_version, self.base_at_s = snapshot.version, left_s
         self.arrived, self.in_flight, self.waiting = None, False, False
-        self.commit_time.add(now_s - self.cut_s)
 
     def vary(self, seconds: float) -> float:
         """A duration with the device's jitter."""

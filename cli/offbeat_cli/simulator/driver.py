@@ -9,7 +9,6 @@ leaves, after each loss and when the last plan asked for it.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 
 from offbeat_cli.simulator.devices import Trainer, VirtualDevice
@@ -20,6 +19,7 @@ from offbeat_core.clock import VirtualClock
 from offbeat_core.config import RunSettings
 from offbeat_scheduler import sync
 from offbeat_scheduler.models import make_model
+from offbeat_scheduler.stop import Outcome, StopRules, Verdict
 from offbeat_worker import trigger as worker_trigger
 
 LEASE_S = 10.0
@@ -88,11 +88,10 @@ class Simulation:
         self._hub: Hub | None = None
         self._plans: list[tuple[float, sync.Plan]] = []
         self._evaluations: list[Evaluation] = []
-        self._confirmed = 0
-        self._reached = False
+        self._stop = StopRules(run)
+        self._verdict: Verdict | None = None
         self._commits = 0
         self._wakes: set[float] = set()
-        self._last: deque[float] = deque(maxlen=run.target.smooth if run.target else 1)
 
     def run_for(self, max_s: float) -> Result:
         """Run until the target, or up to `max_s`."""
@@ -113,7 +112,7 @@ class Simulation:
             self._begin(trainer)
         clock.call_later(self._run.evaluate.every_s, self._evaluate)
         clock.call_later(LEASE_S / 3, self._renew)
-        while not self._reached and clock.now() < max_s and clock.step():
+        while self._verdict is None and clock.now() < max_s and clock.step():
             pass
         return self._result(min(clock.now(), max_s))
 
@@ -167,7 +166,7 @@ class Simulation:
         now = self._clock.now()
         held_s = 0.0
         if trainer.arrived is not None:
-            trainer.merge(now)
+            trainer.merge()
             held_s += trainer.device.hold_s / 2
         if not trainer.in_flight and trainer.trigger.due(now, trainer.pending_steps, 0):
             update, steps = trainer.cut(now)
@@ -215,8 +214,9 @@ class Simulation:
         if not trainer.present:
             return
         trainer.arrived = (answer.snapshot, answer.at_s)
+        trainer.commit_time.add(self._clock.now() - trainer.cut_s)
         if trainer.waiting:
-            trainer.merge(self._clock.now())
+            trainer.merge()
             trainer.commit_s += trainer.device.hold_s / 2
             self._clock.call_later(trainer.device.hold_s / 2, lambda: self._step(trainer))
 
@@ -308,23 +308,10 @@ class Simulation:
         steps = sum(trainer.steps for trainer in self._active.values())
         self._model.observe(sync.Loss(now, loss, steps))
         self._decide()
-        self._reached = self._target_confirmed(loss, metric)
+        self._stop.metric(now, metric)
+        self._stop.loss(now, loss)
+        self._verdict = self._stop.verdict(now, self._commits)
         self._clock.call_later(self._run.evaluate.every_s, self._evaluate)
-
-    def _target_confirmed(self, loss: float, metric: float) -> bool:
-        target = self._run.target
-        if target is None:
-            return False
-        self._last.append(loss if target.loss is not None else metric)
-        mean = sum(self._last) / len(self._last)
-        if len(self._last) < target.smooth:
-            met = False
-        elif target.loss is not None:
-            met = mean <= target.loss
-        else:
-            met = target.accuracy is not None and mean >= target.accuracy
-        self._confirmed = self._confirmed + 1 if met else 0
-        return self._confirmed >= target.confirm
 
     # ---- the end -----------------------------------------------------------------------
 
@@ -342,7 +329,8 @@ class Simulation:
                 commit_share=trainer.commit_s / total_s,
                 wait_share=max(0.0, 1 - (trainer.compute_s + trainer.commit_s) / total_s),
             )
-        return Result(end_s, self._reached, tuple(self._evaluations), devices, tuple(self._plans))
+        reached = self._verdict is not None and self._verdict.outcome is Outcome.REACHED
+        return Result(end_s, reached, tuple(self._evaluations), devices, tuple(self._plans))
 
 
 def _rules(plan: sync.Plan) -> tuple[object, ...]:

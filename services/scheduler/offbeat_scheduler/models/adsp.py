@@ -31,6 +31,9 @@ from offbeat_scheduler.sync import Device, Fleet, Fold, Gate, Grid, Loss, Plan, 
 LOOK_AGAIN_S = 0.5
 """While step or commit times are unknown, look again so soon."""
 
+NEAR = 1.1
+"""An interval within this factor of the floor is said to be bounded by it."""
+
 COUNTS_AGE_S = 1.0
 """How old commit counts may be where the driver does not say: one report."""
 
@@ -87,6 +90,8 @@ class ADSP(SyncModel):
         self._target = Ledger()
         self._accounts: dict[str, Account] = {}
         self._triggers: dict[str, Trigger] = {}
+        self._notes: dict[str, str] = {}  # by what they are about
+        self._decided_s = 0.0
 
     def observe(self, loss: Loss) -> None:
         self.search.observe(loss)
@@ -96,8 +101,7 @@ class ADSP(SyncModel):
         self._keep_accounts(fleet)
         if fleet.devices:
             self._advance(fleet, pace)
-        else:
-            self.search.pause(fleet.now_s)
+        self._decided_s = fleet.now_s
         return self._plan(fleet, pace)
 
     # ---- segments --------------------------------------------------------------------
@@ -129,6 +133,7 @@ class ADSP(SyncModel):
             name: self._deal(device, segment, start_s, min(counted_at_s, start_s), fleet.now_s)
             for name, device in fleet.devices.items()
         }
+        self._note(fleet, pace, segment)
 
     def _deal(
         self, device: Device, segment: Segment, start_s: float, counted_at_s: float, now_s: float
@@ -152,6 +157,7 @@ class ADSP(SyncModel):
         for name in self._accounts.keys() - fleet.devices.keys():
             del self._accounts[name]
             self._triggers.pop(name, None)
+        stayed = False
         for name, device in fleet.devices.items():
             account = self._accounts.get(name)
             if account is None or account.joined_s != device.joined_s or device.commits < account.counted:
@@ -162,12 +168,14 @@ class ADSP(SyncModel):
                 self._triggers[name] = self._grid
             else:
                 account.counted = device.commits
+                stayed = True
+        if self._segment is not None and not stayed:
+            self.search.pause(self._decided_s)  # for a while nobody trained at all
 
     # ---- what is said ------------------------------------------------------------------
 
     def _plan(self, fleet: Fleet, pace: Pace) -> Plan:
         segment = self._segment or Segment(self._period_s, 1)
-        intervals = [grid.interval_s for grid in self._triggers.values() if isinstance(grid, Grid)]
         wake_at_s = self._start_s + segment.duration_s
         if not pace.measured:
             wake_at_s = min(wake_at_s, fleet.now_s + LOOK_AGAIN_S)
@@ -176,25 +184,29 @@ class ADSP(SyncModel):
             gate=Gate(),
             fold=Fold(when="at_once", weight="equal"),
             overlap=self._options.overlap,
-            membership_window_s=max(2 * self._period_s, 3 * max(intervals, default=segment.interval_s)),
+            membership_window_s=max(2 * self._period_s, 3 * segment.interval_s),
             searching=self.search.searching,
             commit_rate=self._period_s / segment.interval_s,
             interval_s=segment.interval_s,
             probes=self.search.probes,
             wake_at_s=max(wake_at_s, fleet.now_s) if fleet.devices else None,
-            notes=tuple(self._notes(fleet, pace, segment)),
+            notes=tuple(self._notes.values()),
         )
 
-    def _notes(self, fleet: Fleet, pace: Pace, segment: Segment) -> list[str]:
-        notes = [
-            f"{name}: a step takes {device.step_s:.3g} s and a commit {device.commit_s:.3g} s; the commit "
-            f"interval is {segment.interval_s:.3g} s. It commits as often as it can, less than the others"
-            for name, device in sorted(fleet.devices.items())
-            if _exempt(device, segment.interval_s)
-        ]
-        if pace.limited_by and segment.interval_s <= 1.1 * pace.floor_s:
-            notes.append(f"the commit interval can't be shorter because of {pace.limited_by}")
-        return notes
+    def _note(self, fleet: Fleet, pace: Pace, segment: Segment) -> None:
+        """What the operator should know. A note stays as it is while what it says holds: times jitter."""
+        notes = {}
+        for name, device in sorted(fleet.devices.items()):
+            if _exempt(device, segment.interval_s):
+                about = f"{name} at {segment.interval_s:.6g}"
+                notes[about] = self._notes.get(about) or (
+                    f"{name}: a step takes {device.step_s:.3g} s and a commit {device.commit_s:.3g} s; "
+                    f"the commit interval is {segment.interval_s:.3g} s. It commits as often as it can, "
+                    "less than the others"
+                )
+        if pace.limited_by and not self._options.rate and segment.interval_s <= NEAR * pace.floor_s:
+            notes["floor"] = f"the commit interval can't be shorter because of {pace.limited_by}"
+        self._notes = notes
 
 
 def _exempt(device: Device, interval_s: float) -> bool:

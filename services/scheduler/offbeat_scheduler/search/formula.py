@@ -18,6 +18,9 @@ from offbeat_scheduler.search.progress import PRIOR_KAPPA_PER_STEP, best_interva
 WORTH = 0.02
 """A rate in use is left for one that promises this much more progress: measured times jitter."""
 
+PATIENCE_PERIODS = 2
+"""A device of which nothing was measured for so many check periods is not waited for."""
+
 TOO_SHORT = 0.9
 """An interval below this share of the floor is given up at once, not at the next checkpoint."""
 
@@ -44,9 +47,12 @@ class FormulaSearch(Search):
         self.kappa_per_step = kappa_per_step
         self._rate = 0
         self._names: tuple[str, ...] = ()
+        self._began_s: float | None = None
 
     def next(self, pace: Pace) -> Segment:
-        if not pace.committed or not pace.stepped:
+        self._began_s = pace.now_s if self._began_s is None else self._began_s
+        late = pace.known and pace.now_s >= self._began_s + PATIENCE_PERIODS * pace.check_period_s
+        if not (pace.measured or late):
             # As soon as everything is measured, `revise` ends this.
             return period(pace, self._rate) if self._rate else Segment(start_interval(pace), 1)
         best = self._best(pace)

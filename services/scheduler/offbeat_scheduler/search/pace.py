@@ -14,6 +14,9 @@ from offbeat_scheduler.sync import Device, Fleet
 HUB_UTILISATION = 0.5
 """The parameter server is busy at most this share of the time: beyond it commits queue, and O grows."""
 
+MOST_COMMITS = 1000
+"""No more commits per check period, however fast everything is."""
+
 HOPELESS_TIMES_MEDIAN = 20.0
 """A device that needs so many times what the median device needs does not hold the others back."""
 
@@ -57,7 +60,7 @@ class Pace:
     @property
     def max_rate(self) -> int:
         """The most commits per check period; at least 1."""
-        return max(1, int(self.check_period_s / self.floor_s + 1e-9)) if self.floor_s > 0 else 10**6
+        return max(1, int(self.check_period_s / self.floor_s + 1e-9))
 
 
 def need_s(device: Device) -> float:
@@ -113,11 +116,10 @@ def _floor(
     hub_s = len(devices) * server_s / HUB_UTILISATION
     kept = {name: need for name, need in needs.items() if name not in hopeless}
     slowest = max(kept, key=lambda name: kept[name], default="")
-    floor_s = min(max(kept.get(slowest, 0.0), hub_s), check_period_s)
-    if hub_s > kept.get(slowest, 0.0):
-        limit = f"the parameter server's load ({len(devices)} devices at {server_s:.3g} s per commit)"
-    elif slowest:
-        limit = f"{slowest} ({kept[slowest]:.3g} s for a step and a commit)"
-    else:
-        limit = ""
-    return floor_s, limit, hopeless
+    limits = {
+        "": check_period_s / MOST_COMMITS,
+        "the parameter server's load": hub_s,
+        f"the step and commit time of {slowest}": kept.get(slowest, 0.0),
+    }
+    limit = max(limits, key=lambda name: limits[name])
+    return min(limits[limit], check_period_s), limit, hopeless

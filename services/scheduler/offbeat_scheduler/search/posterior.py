@@ -27,7 +27,7 @@ ROUNDS = 3
 MIN_POINTS = 6
 """Fewer losses than this determine no curve of four parameters."""
 
-TRUST = 0.5
+TRUST = 1.0
 """The likelihood's exponent: the curve is a model, and its misfit is not independent noise."""
 
 

@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from offbeat_scheduler.search.base import Search, Segment, period, start_interval
-from offbeat_scheduler.search.formula import TOO_SHORT, WORTH, neighbours, round_rate
+from offbeat_scheduler.search.formula import PATIENCE_PERIODS, TOO_SHORT, WORTH, neighbours, round_rate
 from offbeat_scheduler.search.pace import Pace
 from offbeat_scheduler.search.posterior import Posterior
 from offbeat_scheduler.search.progress import PRIOR_KAPPA_PER_STEP, candidates
@@ -44,8 +44,11 @@ MIN_PROBES = 2
 KNOWN = 0.8
 """The search ends when the spread of log kappa is below this, or"""
 
-ENOUGH = 0.005
+ENOUGH = 0.01
 """when knowing kappa promises less than this share of progress."""
+
+WASTE = 0.1
+"""The first probe goes on at another interval if its own makes this share less progress."""
 
 CHANGE = 0.3
 """Share by which a speed, or the loss, has to change for a new search."""
@@ -61,7 +64,6 @@ class _Open:
     start_s: float
     interval_s: float
     commits: int = 0  # planned so far
-    planned_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -131,16 +133,27 @@ class RobustSearch(Search):
 
     def revise(self, pace: Pace, current: Segment) -> Segment | None:
         self._record.train(pace.now_s, current.interval_s, pace.terms, pace.known)
-        if current.interval_s >= TOO_SHORT * pace.floor_s:
+        too_short = current.interval_s < TOO_SHORT * pace.floor_s
+        if not too_short and not self._started_badly(pace, current):
             return None
-        # Commit times turned out longer than the interval: the same probe (or rate) at what can be kept.
+        # Commit times turned out long for the interval: the same probe (or rate) at a better one.
         if self._open is not None:
-            self._open = replace(self._open, interval_s=self._fitting(pace, pace.floor_s))
+            interval_s = self._fitting(pace, self._best_interval(pace) / STEP)
+            made = int((pace.now_s - self._open.start_s) / interval_s)
+            self._open = replace(self._open, interval_s=interval_s, commits=made)
         return self.next(pace)
 
     def pause(self, now_s: float) -> None:
         self._record.pause(now_s)
         self._open = None  # the probe under way means nothing any more
+
+    def _started_badly(self, pace: Pace, current: Segment) -> bool:
+        """The first probe began before anything was measured: is it a waste, now that it is?"""
+        if self._open is None or self._finished or self._reference is not None or not pace.measured:
+            return False
+        intervals = np.array([self._best_interval(pace), current.interval_s])
+        best, now = self.posterior.worth(pace.terms, intervals)
+        return intervals[1] < intervals[0] / STEP and best - now > WASTE
 
     # ---- one search ----------------------------------------------------------------
 
@@ -174,7 +187,7 @@ class RobustSearch(Search):
         elapsed_s = pace.now_s - probe.start_s
         if probe.commits < self._commits(pace, probe.interval_s):
             return False
-        if elapsed_s >= max(2 * pace.check_period_s, 4 * probe.interval_s):
+        if elapsed_s >= max(PATIENCE_PERIODS * pace.check_period_s, 4 * probe.interval_s):
             return True  # no loss, or no measurement, for so long: go on without
         return pace.measured and len(self._record.between(probe.start_s, pace.now_s)) >= LOSSES_PER_PROBE - 1
 
