@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offbeat.v1 import common_pb2 as pb
-from offbeat_core.parts import Assembler, StreamError, cut
+from offbeat.v1 import parameter_server_pb2 as ps
+from offbeat_core.parts import Assembler, StreamError, cut, messages
 
 
 @given(elements=st.integers(0, 400), part_bytes=st.integers(1, 300))
@@ -17,6 +18,13 @@ def test_a_vector_comes_back_bit_for_bit_whatever_the_size_of_the_parts(elements
         assembler.add(pb.Part.FromString(part.SerializeToString()))
     assert assembler.complete
     assert assembler.finish().tobytes() == vector.tobytes()
+
+
+@given(elements=st.integers(0, 400), part_bytes=st.integers(1, 300))
+def test_messages_carry_the_same_parts(elements, part_bytes):
+    vector = np.arange(elements, dtype=np.float32)
+    carried = [message.part for message in messages(vector, ps.ModelPart, part_bytes)]
+    assert carried == list(cut(vector, part_bytes))
 
 
 def test_a_view_with_gaps_is_sent_as_what_it_shows():

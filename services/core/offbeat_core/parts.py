@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -33,6 +34,27 @@ def cut(vector: np.ndarray, part_bytes: int = PART_BYTES) -> Iterator[pb.Part]:
         yield pb.Part(offset=offset, data=bytes(view[offset : offset + part_bytes]))
 
 
+class _Carrier(Protocol):
+    part: pb.Part
+
+
+C = TypeVar("C", bound=_Carrier)
+
+
+def messages(vector: np.ndarray, make: type[C], part_bytes: int = PART_BYTES) -> Iterator[C]:
+    """The same as messages of type `make`, each with its `part` filled in place.
+
+    Passing a finished part to the message's constructor would copy it: most of the time
+    that making the message takes.
+    """
+    view = np.ascontiguousarray(vector, dtype="<f4").data.cast("B")
+    for offset in range(0, len(view), part_bytes):
+        message = make()
+        message.part.offset = offset
+        message.part.data = bytes(view[offset : offset + part_bytes])
+        yield message
+
+
 class Assembler:
     """Puts parts back together into one float32 vector.
 
@@ -51,12 +73,13 @@ class Assembler:
         self._received = 0
 
     def add(self, part: pb.Part) -> None:
-        end = part.offset + len(part.data)
+        data = part.data  # each look at it makes a copy
+        end = part.offset + len(data)
         if part.offset != self._received:
             raise StreamError(f"a part starts at byte {part.offset}; {self._received} was expected")
         if end > len(self._view):
             raise StreamError(f"parts reach byte {end} of {len(self._view)}")
-        self._view[part.offset : end] = part.data
+        self._view[part.offset : end] = data
         self._received = end
 
     @property

@@ -247,10 +247,10 @@ class Servicer(rpc.ParameterServerServicer):
             await context.write(pb.ModelPart(header=header))
             if snapshot is None:
                 return
-            for part in parts.cut(snapshot.values):
-                await context.write(pb.ModelPart(part=part))
+            for message in parts.messages(snapshot.values, pb.ModelPart):
+                await context.write(message)
                 progress.moved()
-                live.sent_bytes += len(part.data)
+            live.sent_bytes += snapshot.values.nbytes
 
 
 async def _header(requests: AsyncIterator[Any], kind: str) -> Any:
@@ -270,9 +270,10 @@ async def _receive(
             raise parts.StreamError("a second header")
         assembler.add(message.part)
         progress.moved()
-        live.received_bytes += len(message.part.data)
     progress.pause()
-    return assembler.finish()
+    vector = assembler.finish()
+    live.received_bytes += total_bytes
+    return vector
 
 
 def _check_name(name: str, field: str) -> None:
