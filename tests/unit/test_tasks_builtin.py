@@ -54,6 +54,15 @@ def test_a_built_in_task_has_no_special_rights(path: Path) -> None:
     assert "pickle" not in imported
 
 
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Models so small are slower with more threads, most of all on a busy machine."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 # ---- digits ----------------------------------------------------------------------
 
 
