@@ -20,10 +20,7 @@ def load_data(shard, shards, split, folder, seed):
         file = Path(__file__).with_name("cells.csv")
     rows = np.loadtxt(file, delimiter=",", skiprows=1, dtype=np.float32)
     held_out = np.arange(len(rows)) % 5 == 0
-    if split == "test":
-        rows = rows[held_out]
-    else:
-        rows = rows[~held_out][shard::shards]
+    rows = rows[held_out] if split == "test" else rows[~held_out][shard::shards]
     return TensorDataset(torch.tensor(rows[:, :-1]), torch.tensor(rows[:, -1]).long())
 
 
