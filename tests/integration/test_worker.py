@@ -18,6 +18,7 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
+import torch
 
 from offbeat.v1 import common_pb2 as pb
 from offbeat.v1 import parameter_server_pb2 as ps
@@ -28,6 +29,8 @@ from offbeat_core import channels, parts
 from offbeat_core.config import WorkerSettings
 from offbeat_core.errors import OffbeatError
 from offbeat_core.manifest import Manifest
+from offbeat_worker.evaluator import HeldOut
+from offbeat_worker.localrun import Site
 from offbeat_worker.station import Station
 
 TASK = """
@@ -393,7 +396,7 @@ def test_model_learns_and_figures_add_up(play: Callable[..., None]) -> None:
 
 
 def test_commits_lose_and_repeat_no_step_whatever_breaks(play: Callable[..., None]) -> None:
-    """With one worker and weight 1 the server's model is the start minus all updates; every step is in one."""
+    """With weight 1 the server's model is the start minus all updates; every step is in one of them."""
     faults = [
         "unavailable",
         "",
@@ -597,7 +600,9 @@ def test_worker_with_another_model_says_what_differs(play: Callable[..., None]) 
 
 
 def test_error_in_the_users_loss_fails_the_run_here_and_not_the_worker(play: Callable[..., None]) -> None:
-    broken = TASK.replace("    x, y = batch\n", "    x, y = batch\n    if len(x) == 7: raise KeyError('boom')\n")
+    broken = TASK.replace(
+        "    x, y = batch\n", "    x, y = batch\n    if len(x) == 7: raise KeyError('boom')\n"
+    )
 
     async def scenario(hub: Hub) -> None:
         await hub.training()
@@ -627,11 +632,6 @@ def test_evaluator_reports_each_new_version_once_and_never_takes_a_lease(play: C
         hub.scheduler.tell_evaluator(run_id=RUN, task=task, every_s=0.05, seed=3, batch=16)
         await hub.until(lambda: hub.scheduler.evaluator.ready, "ready before there is a model")
         assert hub.scheduler.evaluator.samples == 0
-        from offbeat_worker.evaluator import HeldOut
-        from offbeat_worker.localrun import Site
-
-        import torch
-
         site = Site(0, 1, hub.folder, [hub.folder / "tiny.py"], torch.device("cpu"))
         other = HeldOut(site, task, 3, 16)
         hub.server.manifest = other.flat.manifest
