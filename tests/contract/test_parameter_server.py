@@ -350,7 +350,7 @@ def test_malformed_headers_are_said_to_be(ps: Any, fields: dict[str, Any], said:
 def test_a_seed_that_is_not_finite_or_not_its_manifest_is_refused(ps: Any) -> None:
     async def body(served: Any) -> None:
         served.direct()
-        async with ps.refused(Code.FAILED_PRECONDITION, "initial parameters: tensor 'weight' has NaN"):
+        async with ps.refused(Code.INVALID_ARGUMENT, "initial parameters: tensor 'weight' has NaN"):
             await served.seed(np.full(6, np.nan, "<f4"))
         async with ps.refused(Code.INVALID_ARGUMENT, "total_bytes: 20 for a manifest of 24"):
             await served.seed(np.ones(5, "<f4"))

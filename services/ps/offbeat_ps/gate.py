@@ -34,11 +34,13 @@ class Gate:
         self.deadline_s: float | None = None
         self.level = 0  # the least clock of the members: the cycle that is open
         self.cycles = 0  # closed so far, in all generations
+        self.moves = 0  # of anything that may free somebody who is held: level, members, rules
         self._cohort: frozenset[str] = frozenset()  # empty: everybody
         self._present: set[str] = set()
         self._clocks: dict[str, int] = {}  # of this generation, the absent ones' too
         self._missed: set[str] = set()  # a deadline passed while they were under way
         self._stragglers: set[str] = set()  # under way with a commit of an older generation
+        self._slowest = 0  # how many members' clocks stand at `level`
         self._arrived = 0  # commits since the cycle opened
         self._opened = now
 
@@ -87,9 +89,12 @@ class Gate:
             self._missed.discard(name)
             passage = Passage.LATE
         else:
+            # Only the last of the slowest can advance the cycle: the others cost no look at all members.
+            self._slowest -= self._clocks[name] == self.level
             self._clocks[name] += 1
             passage = Passage.ON_TIME
-        self._settle(now)
+            if self._slowest == 0:
+                self._settle(now)
         self.tick(now)
         return passage
 
@@ -140,8 +145,11 @@ class Gate:
         self._clocks[name] = max(self._clocks.get(name, 0), self.level)
 
     def _settle(self, now: float) -> None:
-        """Close the cycle if the slowest has advanced."""
-        least = min((self._clocks[name] for name in self._members()), default=self.level)
+        """Members or clocks changed: close the cycle if the slowest has advanced."""
+        self.moves += 1
+        clocks = [self._clocks[name] for name in self._members()]
+        least = min(clocks, default=self.level)
+        self._slowest = clocks.count(least)
         if least > self.level:
             self.level = least
             if self.slack is not None:

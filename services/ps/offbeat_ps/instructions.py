@@ -29,6 +29,7 @@ class Refusal(Enum):
     QUARANTINED = "quarantined"
     SUPERSEDED = "superseded"
     TOO_MANY = "too_many"
+    UNFIT = "unfit"
     STOPPING = "stopping"
 
 

@@ -156,8 +156,8 @@ class LiveRun:
         """Give the run its model; False if it has one. Version 0 is on disk before this returns.
 
         Raises:
-            Refused: the manifest is not that of the model which is there.
-            OffbeatError: `values` are not finite, or the initial model does not fit.
+            Refused: the manifest is not that of the model which is there; `values` are not finite.
+            OffbeatError: the initial model cannot be read or does not fit.
         """
         async with self._seeding:
             if self.run.over:
@@ -175,10 +175,10 @@ class LiveRun:
                 else:
                     finding = await lane.aside(lambda: inspect(values, manifest))
                     if finding.fault:
-                        raise OffbeatError(f"initial parameters: {finding.fault}")
-            except OffbeatError as error:
+                        raise Refused(Refusal.UNFIT, f"initial parameters: {finding.fault}")
+            except (OffbeatError, Refused) as error:
                 lane.close()
-                if self._initial is not None:
+                if isinstance(error, OffbeatError):
                     self._fail(str(error))
                 raise
             folder = Folder(self._folder_of_runs, self.run_id, manifest)
@@ -395,14 +395,11 @@ class LiveRun:
         """Let leases end, gates close and checkpoints begin when they are due."""
         while not self.finished:
             now = self._clock.now()
-            before = self.run.counters.leases_ended
+            before = set(self.run.membership.live)
             self._perform(self.run.tick(now))
-            if self.run.counters.leases_ended != before:
-                log.info(
-                    "run '%s': %d lease(s) ended; nobody waits for them",
-                    self.run_id,
-                    self.run.counters.leases_ended - before,
-                )
+            if ended := before - self.run.membership.live:
+                names = ", ".join(sorted(ended))
+                log.info("run '%s': no word from %s: the lease ended, nobody waits", self.run_id, names)
                 self._changed()
             due = self.run.wake_at()
             pause = LONGEST_SLEEP_S if due is None else min(max(due - now, 0.005), LONGEST_SLEEP_S)
@@ -418,7 +415,11 @@ class LiveRun:
         assert model is not None
         loop = asyncio.get_running_loop()
         while (captured := self._to_write) is not None:
-            written = await loop.run_in_executor(self._disk, model.folder.write_checkpoint, captured)
+            try:
+                written = await loop.run_in_executor(self._disk, model.folder.write_checkpoint, captured)
+            except Exception:
+                log.exception("run '%s': a checkpoint could not be made", self.run_id)
+                written = False
             if written:
                 self.run.durable(captured.epoch)
                 self.durable_at = self._clock.now()

@@ -145,6 +145,7 @@ class Run:
         self._bound = NormBound(0)
         self._waiting: list[_Waiting] = []
         self._cycles = 0
+        self._moves = 0
         self._captured_at = self.now
         self._captured_state = -1
         self._configure_gate(self.now)
@@ -351,7 +352,7 @@ class Run:
         if commit.sequence == entry.sequence and entry.refusal:
             outcome = Outcome.REFUSED
         self.held[commit.worker] = _Held(commit.token, _ack(commit.sequence, outcome, entry))
-        return out + self._settle(now)
+        return out + self._settle(now, commit.worker)
 
     def abandon(self, token: int) -> None:
         """The call was cut while its reply was held. Its update counts; a retry finds it settled."""
@@ -405,8 +406,12 @@ class Run:
 
     # ---- what follows from any event ---------------------------------------------------
 
-    def _settle(self, now: float) -> list[Instruction]:
-        """Fold if a cycle closed, then answer whoever need not wait."""
+    def _settle(self, now: float, worker: str = "") -> list[Instruction]:
+        """Fold if a cycle closed, then answer whoever need not wait.
+
+        Args:
+            worker: whose call is new; the others are looked at only if the gate moved.
+        """
         out: list[Instruction] = []
         when = self.fold.rule.when
         if self.gate.cycles != self._cycles:
@@ -417,8 +422,10 @@ class Run:
                 out += self._fold_waiting()
         elif when is When.AT_GATE and self.gate.deserted:
             out += self._fold_waiting()
-        for worker in [worker for worker in self.held if not self.gate.holds(worker)]:
-            out.append(self._release(worker))
+        moved = self.gate.moves != self._moves
+        self._moves = self.gate.moves
+        candidates = list(self.held) if moved else [worker] if worker in self.held else []
+        out += [self._release(name) for name in candidates if not self.gate.holds(name)]
         return out
 
     def _fold_waiting(self) -> list[Instruction]:
