@@ -166,8 +166,11 @@ class Roster:
             self.digest = next((a.hello.tasks[task] for a in devices if task in a.hello.tasks), "")
 
     def _choose_seeder(self) -> None:
-        """Exactly one worker may seed: the first by name, and another if that one can't any more."""
-        if not self.server.name or self.server.seeded or self._settings.initial_model:
+        """Exactly one worker may seed: the first by name, and another if that one can't any more.
+
+        Also where the run starts from a file: the manifest is a worker's, the values are the file's.
+        """
+        if not self.server.name or self.server.seeded:
             return
         stages = {worker.name: worker.stage for worker in self.workers.values()}
         if Stage.READY in stages.values():  # it pulled the model, so there is one
