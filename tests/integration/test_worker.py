@@ -29,6 +29,7 @@ from offbeat_core import channels, parts
 from offbeat_core.config import WorkerSettings
 from offbeat_core.errors import OffbeatError
 from offbeat_core.manifest import Manifest
+from offbeat_worker import tasks
 from offbeat_worker.evaluator import HeldOut
 from offbeat_worker.localrun import Site
 from offbeat_worker.station import Station
@@ -322,7 +323,7 @@ async def _play(scenario: Scenario, folder: Path, server: FakeServer, given: dic
         threads=1,
         **given,
     )
-    station = Station.prepare(settings)()
+    station = Station.prepare(settings, tasks.available(settings.tasks))()
     running = asyncio.create_task(station.run())
     try:
         await scenario(Hub(scheduler, server, folder, station, running))

@@ -77,13 +77,14 @@ async def serve(settings: WorkerSettings, stop: asyncio.Event) -> int:
 
 
 def _prepare(settings: WorkerSettings) -> Callable[[], Station]:
-    """Everything slow: checks, torch, task files. Returns what makes the station on the event loop."""
-    from offbeat_worker import startcheck
+    """Task files, checks, and then torch, which is slow. Returns what makes the station on the event loop."""
+    from offbeat_worker import startcheck, tasks
 
+    known = tasks.available(settings.tasks)
     startcheck.check()
     from offbeat_worker.station import Station
 
-    return Station.prepare(settings)
+    return Station.prepare(settings, known)
 
 
 async def _unless(stopping: asyncio.Task[bool], starting: asyncio.Future[Callable[[], T]]) -> T | None:

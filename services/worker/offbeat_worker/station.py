@@ -17,7 +17,7 @@ from offbeat_core import __version__, channels, metrics
 from offbeat_core.config import WorkerSettings
 from offbeat_core.service import announce
 from offbeat_worker import device as devices
-from offbeat_worker import tasks, training
+from offbeat_worker import training
 from offbeat_worker.agent import WorkerAgent
 from offbeat_worker.attend import Attendance
 from offbeat_worker.bulk import Bulk
@@ -36,13 +36,13 @@ class Station:
     """Make it on the event loop, with what `prepare` returned."""
 
     @classmethod
-    def prepare(cls, settings: WorkerSettings) -> Callable[[], Station]:
-        """Look at the device and the task files; needs no event loop. Raises OffbeatError."""
+    def prepare(cls, settings: WorkerSettings, known: dict[str, str]) -> Callable[[], Station]:
+        """Look at the device; needs no event loop. `known`: tasks and digests. Raises OffbeatError."""
         device = devices.choose(settings.device, settings.threads)
         with contextlib.suppress(RuntimeError):  # fixed already, by an import of the user's
             torch.set_num_interop_threads(1)
         site = Site(settings.shard, settings.shards, settings.data, settings.tasks, device.torch_device)
-        return functools.partial(cls, settings, device, site, tasks.available(settings.tasks))
+        return functools.partial(cls, settings, device, site, known)
 
     def __init__(
         self, settings: WorkerSettings, device: devices.Device, site: Site, known: dict[str, str]
