@@ -92,6 +92,10 @@ class SchedulerSettings(HubSettings):
         Path("offbeat-data/scheduler"), description="Event logs and effective configs, one folder per run."
     )
     run: Path | None = Field(None, description="A run file to submit at the start.")
+    fetch_command: str = Field(
+        "",
+        description="Logged when a run ends, with the model's path for {path}: how to get it out of a container.",
+    )
     lease_s: float = Field(10.0, gt=0, description="An agent that reported nothing for so long has left.")
     report_every_s: float = Field(1.0, gt=0, description="How often agents report.")
     keep_runs: int = Field(20, ge=1, description="Event logs of so many runs are kept.")

@@ -70,16 +70,32 @@ async def serve(settings: SchedulerSettings, stop: asyncio.Event) -> int:
     if first_run is not None:
         service.submit(first_run)
     announce(settings.ready_file, port=port, metrics_port=metrics_port)
+    telling = asyncio.create_task(_tell_how_to_fetch(service, settings.fetch_command))
 
     await stop.wait()
 
     log.info("stopping")
+    telling.cancel()
     await healths.set("", health_pb2.HealthCheckResponse.NOT_SERVING)
     service.close()
     await server.stop(STOP_S)
     if metrics_server is not None:
         metrics_server.shutdown()  # type: ignore[attr-defined]
     return 0
+
+
+async def _tell_how_to_fetch(service: SchedulerService, command: str) -> None:
+    """A path inside the parameter server's container helps nobody outside it: log the command that does."""
+    told = ""
+    while command:
+        seen = service.events
+        run = service.hub.run
+        if run is not None and service.hub.active_run is None and run.run_id != told:
+            told = run.run_id
+            path = service.status().model_path
+            if path:
+                log.info("to get the model: %s", command.replace("{path}", path))
+        await service.event_after(seen)
 
 
 def main() -> int:
