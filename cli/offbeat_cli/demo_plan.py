@@ -30,11 +30,12 @@ class BuiltIn:
     accuracy: float
     batch: int
     learning_rate: float
+    momentum: float = 0.0
 
 
 BUILT_IN = {
-    "digits": BuiltIn(accuracy=0.95, batch=32, learning_rate=0.1),
-    "fashion-mnist": BuiltIn(accuracy=0.85, batch=32, learning_rate=0.05),
+    "digits": BuiltIn(accuracy=0.95, batch=32, learning_rate=0.3),
+    "fashion-mnist": BuiltIn(accuracy=0.85, batch=64, learning_rate=0.1, momentum=0.9),
 }
 
 
@@ -126,12 +127,10 @@ def plan(options: DemoOptions) -> DemoPlan:
     paces = {worker: 0.0 if options.unpaced else base_s * slowest / speed for worker, speed in speeds.items()}
     default_period = UNPACED_CHECK_PERIOD_S if options.unpaced else CHECK_PERIOD_STEPS * base_s
     built_in = BUILT_IN.get(options.task)
-    training: dict[str, Any] = {
-        "batch": options.batch or (built_in.batch if built_in else None),
-        "learning_rate": options.learning_rate or (built_in.learning_rate if built_in else None),
-        "momentum": options.momentum,
-        "seed": options.seed,
-    }
+    training = {"batch": options.batch, "learning_rate": options.learning_rate, "momentum": options.momentum}
+    if built_in:
+        for key, value in training.items():
+            training[key] = getattr(built_in, key) if value is None else value
     values: dict[str, Any] = {
         "name": name,
         "task": _without_none(
@@ -142,7 +141,7 @@ def plan(options: DemoOptions) -> DemoPlan:
         "workers": len(speeds),
         "sync": _sync(options),
         "check_period_s": options.check_period or default_period,
-        "training": _without_none(**training),
+        "training": _without_none(**training, seed=options.seed),
         "target": _target(options, built_in),
         "limits": {"seconds": options.max_seconds},
         "evaluate": {"every_s": options.evaluate_every, "required": True},
