@@ -92,12 +92,15 @@ class ADSP(SyncModel):
         self._triggers: dict[str, Trigger] = {}
         self._notes: dict[str, str] = {}  # by what they are about
         self._decided_s = 0.0
+        self._counted_at_s = 0.0
 
     def observe(self, loss: Loss) -> None:
         self.search.observe(loss)
 
     def decide(self, fleet: Fleet) -> Plan:
         pace = measure(fleet, self._period_s, overlap=self._options.overlap)
+        counted_at_s = fleet.now_s - COUNTS_AGE_S if fleet.counted_at_s is None else fleet.counted_at_s
+        self._counted_at_s = min(counted_at_s, fleet.now_s)
         self._keep_accounts(fleet)
         if fleet.devices:
             self._advance(fleet, pace)
@@ -128,23 +131,18 @@ class ADSP(SyncModel):
             self._grid = Grid(segment.interval_s, start_s)
         self._segment, self._start_s = segment, start_s
         self._target.go_on(start_s, segment.interval_s)
-        counted_at_s = fleet.now_s - COUNTS_AGE_S if fleet.counted_at_s is None else fleet.counted_at_s
         self._triggers = {
-            name: self._deal(device, segment, start_s, min(counted_at_s, start_s), fleet.now_s)
-            for name, device in fleet.devices.items()
+            name: self._deal(device, segment, start_s, fleet.now_s) for name, device in fleet.devices.items()
         }
         self._note(fleet, pace, segment)
 
-    def _deal(
-        self, device: Device, segment: Segment, start_s: float, counted_at_s: float, now_s: float
-    ) -> Trigger:
+    def _deal(self, device: Device, segment: Segment, start_s: float, now_s: float) -> Trigger:
         account = self._accounts[device.name]
-        late_s = LATE_TIMES * need_s(device)
+        late_s, counted_at_s = _late_s(device), self._counted_at_s
         account.settle(now_s, counted_at_s, late_s, most=segment.commits)
         due, target = account.ledger.due(start_s), self._target.due(start_s)
         if _exempt(device, segment.interval_s) or target - due > ABSENT_PERIODS * segment.commits:
-            account.ledger = self._target.copy()
-            account.offset = self._target.due(max(0.0, counted_at_s - late_s)) - account.counted
+            account.forgive(self._target, now_s, counted_at_s, late_s)
             return self._grid
         commits = share(target + segment.commits, due, segment.commits, segment.duration_s, need_s(device))
         interval_s = segment.interval_s if commits == segment.commits else segment.duration_s / commits
@@ -167,7 +165,7 @@ class ADSP(SyncModel):
                 )
                 self._triggers[name] = self._grid
             else:
-                account.counted = device.commits
+                account.see(device.commits, self._counted_at_s, _late_s(device))
                 stayed = True
         if self._segment is not None and not stayed:
             self.search.pause(self._decided_s)  # for a while nobody trained at all
@@ -212,6 +210,11 @@ class ADSP(SyncModel):
 def _exempt(device: Device, interval_s: float) -> bool:
     """Can the device not keep this interval, whatever it does?"""
     return max(device.step_s, device.commit_s) > interval_s
+
+
+def _late_s(device: Device) -> float:
+    """For how long a commit of the device may be due and not yet counted, seconds."""
+    return LATE_TIMES * need_s(device)
 
 
 def _continues(grid: Grid, interval_s: float, start_s: float) -> bool:

@@ -63,36 +63,58 @@ class Ledger:
 
 @dataclass
 class Account:
-    """One device's ledger. `offset`: what its count lacks of the common one for reasons that nobody has
-    to make up for (it joined late, was away, or can't keep pace)."""
+    """One device's ledger, and what was seen of its commits.
+
+    A count tells exactly how far a device is behind where no deadline lies within the time
+    that a commit may be on its way; otherwise it only bounds it.
+
+    Args:
+        offset: what the device's count lacks of the common one for reasons that nobody has to
+            make up for (it joined late, was away, or can't keep pace).
+        counted: c_i when last seen.
+        opened_s: counts from before say nothing.
+        behind: commits that it lacks, as last known exactly.
+    """
 
     ledger: Ledger
     offset: int
-    counted: int  # c_i when last seen
+    counted: int
     joined_s: float
+    opened_s: float
+    behind: int = 0
 
     @classmethod
     def open(cls, target: Ledger, now_s: float, commits: int, joined_s: float) -> Account:
         """For a device that begins now: on a par with all others, whatever it committed before."""
-        return cls(target.copy(), target.due(now_s) - commits, commits, joined_s)
+        return cls(target.copy(), target.due(now_s) - commits, commits, joined_s, now_s)
+
+    def see(self, commits: int, counted_at_s: float, late_s: float) -> None:
+        """A count that held at `counted_at_s`; a commit may be `late_s` on its way."""
+        self.counted = commits
+        if counted_at_s - late_s < self.opened_s:
+            return
+        due = self.ledger.due(counted_at_s)
+        if self.ledger.due(counted_at_s - late_s) == due:
+            self.behind = due - commits - self.offset
 
     def settle(self, now_s: float, counted_at_s: float, late_s: float, most: int) -> None:
-        """Compare what was counted with what was due, and put the difference in the books.
-
-        Args:
-            counted_at_s: when `counted` held.
-            late_s: how long a commit may be on its way.
-            most: a surplus beyond this is an error of counting, not of pace.
-        """
+        """Put in the books what is missing, or was made too often. A surplus beyond `most` is an error of
+        counting, not of pace."""
         have = self.counted + self.offset
-        missing = self.ledger.due(counted_at_s - late_s) - have
-        extra = have - self.ledger.due(now_s)
-        if extra > most:
-            self.offset -= extra
-        elif extra > 0:
-            self.ledger.shift(extra)
-        elif missing > 0:
-            self.ledger.shift(-missing)
+        at_least = self.ledger.due(counted_at_s - late_s) - have
+        at_most = self.ledger.due(now_s) - have
+        behind = min(max(self.behind, at_least), at_most)
+        if -behind > most:
+            self.offset += behind
+        else:
+            self.ledger.shift(-behind)
+        self.behind = 0
+
+    def forgive(self, target: Ledger, now_s: float, counted_at_s: float, late_s: float) -> None:
+        """On a par with all others from now on."""
+        self.ledger = target.copy()
+        self.offset = target.due(max(0.0, counted_at_s - late_s)) - self.counted
+        self.opened_s, self.behind = now_s, 0
 
 
 def share(target_after: int, due: int, commits: int, segment_s: float, need_s: float) -> int:
