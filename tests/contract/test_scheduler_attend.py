@@ -234,6 +234,23 @@ async def test_two_hundred_agents_attend_without_a_thread_each(live):
     assert (await live.status()).run_id == run_id
 
 
+@scheduler_test()
+async def test_an_agent_that_dials_again_and_again_leaves_nothing_behind(live):
+    async def dial(number):
+        agent = await live.agent("worker", "w1", f"process-{number // 3}")
+        agent.close()
+        await live.status_where(lambda s: not s.workers[0].attached)
+
+    for number in range(5):
+        await dial(number)
+    before = len(asyncio.all_tasks())
+    for number in range(5, 60):
+        await dial(number)
+    await asyncio.sleep(0.1)
+    assert len(asyncio.all_tasks()) <= before + 2
+    assert len((await live.status()).workers) == 1
+
+
 def test_an_agent_that_never_reads_is_cut_off():
     async def body():
         stream = Stream(pb.Hello(name="w1", incarnation="one"))

@@ -126,12 +126,13 @@ def test_another_worker_may_seed_when_the_first_one_fails(world):
     assert world.last("w2").may_seed
 
 
-def test_nobody_may_seed_a_run_that_starts_from_a_file(world):
+def test_a_run_that_starts_from_a_file_takes_the_manifest_of_one_worker(world):
     ps = world.agent("ps", "ps").join()
-    world.agent("worker", "w1").join()
+    for name in ("w1", "w2"):
+        world.agent("worker", name).join()
     world.submit(initial_model="/models/first.safetensors")
     assert world.last("ps", "server").initial_model == "/models/first.safetensors"
-    assert not world.last("w1").may_seed
+    assert [world.last(name).may_seed for name in ("w1", "w2")] == [True, False]
     assert "/models/first.safetensors" in world.status().message
     ps.say(error="cannot read /models/first.safetensors")
     assert world.status().outcome == pb.Status.FAILED
@@ -367,6 +368,16 @@ def test_searching_and_probes_show_in_the_status(world):
     assert sum("probe" in text for text in world.said()) == 1
 
 
+def test_a_note_that_comes_and_goes_is_said_once_and_stands_while_it_holds(world):
+    _, evaluator, _ = world.training(1)
+    for version in range(2, 12):
+        notes = ("w1 is slow",) if version % 2 else ()
+        world.model.plan = lambda fleet, notes=notes: grid_plan(fleet, 2.0, notes=notes)
+        evaluator.evaluate(version, 0.5)
+        assert list(world.status().warnings) == list(notes)
+    assert world.said().count("w1 is slow") == 1
+
+
 def test_the_bound_on_lone_steps_follows_the_measured_speed(world):
     _, _, (w1,) = world.training(1)
     assert world.last("w1").max_lone_steps == 0
@@ -583,15 +594,15 @@ def test_reports_of_a_superseded_process_are_not_listened_to(world):
 
 def test_a_server_that_restarts_in_training_ends_the_run_and_says_why(world):
     ps, _, _ = world.training(2)
+    ps.say(checkpoint_path="/data/checkpoint.safetensors")
     ps.die()
     world.agent("ps", "ps", "ps-2").join()
-    status = world.status()
-    assert status.outcome == pb.Status.FAILED or status.phase == pb.Status.FINISHING
     world.wait(10)
     status = world.status()
     assert (status.phase, status.outcome) == (pb.Status.IDLE, pb.Status.FAILED)
     assert "parameter server 'ps' restarted" in status.message
-    assert "initial_model" in status.message
+    assert "initial_model: /data/checkpoint.safetensors" in status.message
+    assert not status.warnings
     assert world.last("w1").action == D.IDLE
     assert world.last("ps", "server").run_id == ""
 

@@ -13,6 +13,7 @@ from offbeat_scheduler import metrics
 from offbeat_scheduler.history import Thinned
 from offbeat_scheduler.models import make_model, models
 from offbeat_scheduler.submission import make_run_id, read_run, read_run_file
+from offbeat_scheduler.timing import since
 from support.scheduler_world import World
 
 W = pb.WorkerReport
@@ -54,6 +55,11 @@ def test_ids_of_runs_with_one_name_differ():
     ids = {make_run_id("mine", chance) for _ in range(100)}
     assert len(ids) == 100
     assert all(run_id.startswith("mine-") for run_id in ids)
+
+
+def test_no_time_is_minus_zero():
+    assert str(since(1.0, 1.0 - 1e-9)) == "0.0"
+    assert since(10.0, 7.25) == -2.75
 
 
 @given(st.integers(2, 20), st.integers(0, 300))

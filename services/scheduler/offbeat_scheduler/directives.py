@@ -9,14 +9,13 @@ to "so many seconds ago" at the moment of sending.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from offbeat.v1 import common_pb2 as common
 from offbeat.v1 import scheduler_pb2 as pb
 from offbeat_core.config import RunSettings
 from offbeat_scheduler.events import SendTo
-from offbeat_scheduler.membership import Agent
+from offbeat_scheduler.membership import Agent, Membership
 from offbeat_scheduler.sync import Fold, Gate, Grid, Passes, Plan, Steps, Trigger
 from offbeat_scheduler.timing import since
 
@@ -28,16 +27,14 @@ _IN_REPLIES = (common.WorkerDirective.TRAIN, common.WorkerDirective.IDLE)
 Directive = common.WorkerDirective | common.ServerDirective | common.EvaluatorDirective
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Told:
-    """The last directive of an agent, without revision and elapsed time in `content`."""
+    """An agent's directive in force; `content` without the elapsed time, that of its grid since `origin`."""
 
     incarnation: str
     content: Directive
-    origin: float  # of its grid, on the hub's clock
-    revision: int = 0
-    sent: bool = False  # down its own stream
-    in_replies: bool = False  # given to the parameter server for the reply of the next commit
+    origin: float  # on the hub's clock
+    revision: int
 
 
 class Directives:
@@ -50,75 +47,71 @@ class Directives:
     def __init__(self, revision: int = 0) -> None:
         self.revision = revision
         self._told: dict[str, _Told] = {}
-        self._changed = False
+        # Names, in the order of posting: not yet sent down their own streams, and not yet
+        # given to the parameter server for the replies of commits.
+        self._unsent: dict[str, None] = {}
+        self._unreplied: dict[str, None] = {}
 
     def forget(self) -> None:
         """A new run: everybody is told anew."""
-        self._told.clear()
+        for names in (self._told, self._unsent, self._unreplied):
+            names.clear()
 
     def drop(self, name: str) -> None:
         """The agent has left; whoever comes by that name is told anew."""
-        self._told.pop(name, None)
+        for names in (self._told, self._unsent, self._unreplied):
+            names.pop(name, None)
 
     def post(self, agent: Agent, content: Directive, origin: float = 0.0) -> None:
         """The directive that shall be in force. `content` carries no revision and no elapsed time."""
         told = self._told.get(agent.name)
-        same = (
+        if (
             told is not None
             and told.incarnation == agent.incarnation
             and type(told.content) is type(content)
             and told.content == content
             and told.origin == origin
-        )
-        if not same:
-            self._told[agent.name] = _Told(agent.incarnation, content, origin)
-            self._changed = True
+        ):
+            return
+        self.revision += 1
+        self._told[agent.name] = _Told(agent.incarnation, content, origin, self.revision)
+        self._unsent[agent.name] = None
+        if isinstance(content, common.WorkerDirective) and content.action in _IN_REPLIES:
+            self._unreplied[agent.name] = None
+        else:
+            self._unreplied.pop(agent.name, None)
 
     def repeat(self, agent: Agent) -> None:
         """The agent opened a new stream: send what is in force once more, under the same revision."""
-        self._changed = True
-        told = self._told.get(agent.name)
-        if told is not None and told.incarnation == agent.incarnation:
-            told.sent = False
+        if agent.name in self._told:
+            self._unsent[agent.name] = None
         if agent.role == common.ROLE_PARAMETER_SERVER:
-            for other in self._told.values():
-                other.in_replies = False
+            for name, told in self._told.items():
+                if isinstance(told.content, common.WorkerDirective) and told.content.action in _IN_REPLIES:
+                    self._unreplied[name] = None
 
-    def worker(self, name: str) -> common.WorkerDirective | None:
-        """What a worker was told last."""
-        told = self._told.get(name)
-        return told.content if told is not None and isinstance(told.content, common.WorkerDirective) else None
+    def flush(self, members: Membership, server: Agent | None, now: float) -> list[SendTo]:
+        """Send what was posted. `server`: the parameter server, for what goes into commits' replies.
 
-    def flush(self, agents: Iterable[Agent], server: Agent | None, now: float) -> list[SendTo]:
-        """Send what was posted. `server`: the parameter server, for what goes into commits' replies."""
-        if not self._changed:
-            return []
-        self._changed = False
+        What an agent without a stream should hear is sent when it dials again; a worker hears
+        it before by the reply of its next commit.
+        """
         first: list[SendTo] = []
         rest: list[SendTo] = []
-        next_of: dict[str, common.WorkerDirective] = {}
-        replies = server is not None and server.attached
-        for agent in agents:
-            told = self._told.get(agent.name)
-            if told is None or told.incarnation != agent.incarnation:
-                continue
-            if not told.revision:
-                self.revision += 1
-                told.revision = self.revision
-            if told.sent and (told.in_replies or not replies):
-                continue
-            content = _rendered(told, now)
-            if replies and not told.in_replies:
-                told.in_replies = True
-                if isinstance(content, common.WorkerDirective) and content.action in _IN_REPLIES:
-                    next_of[agent.name] = content
-            if agent.attached and not told.sent:
-                told.sent = True
+        for name in self._unsent:
+            told, agent = self._told[name], members.get(name)
+            if agent is not None and agent.attached and agent.incarnation == told.incarnation:
                 target = first if agent is server else rest
-                target.append(SendTo(agent.name, agent.incarnation, _enveloped(content)))
-        if server is not None and next_of:
-            message = pb.Directive(next=common.NextDirectives(workers=next_of))
-            first.append(SendTo(server.name, server.incarnation, message))
+                target.append(SendTo(name, told.incarnation, _enveloped(_rendered(told, now))))
+        self._unsent.clear()
+        if server is not None and server.attached and self._unreplied:
+            replies = common.NextDirectives()
+            for name in self._unreplied:
+                content = _rendered(self._told[name], now)
+                assert isinstance(content, common.WorkerDirective)
+                replies.workers[name].CopyFrom(content)
+            self._unreplied.clear()
+            first.append(SendTo(server.name, server.incarnation, pb.Directive(next=replies)))
         return [*first, *rest]
 
 

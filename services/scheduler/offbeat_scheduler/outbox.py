@@ -28,14 +28,16 @@ class Outbox:
     def say(self, text: str) -> None:
         self.add(Log("info", text))
 
-    def warn(self, key: str, text: str) -> None:
+    def warn(self, key: str, text: str, *, say: bool = True) -> None:
+        """`say` False: it stands in the status, and is not said anew."""
         if self.warnings.get(key) == text:
             return
         self.warnings.pop(key, None)
         if len(self.warnings) >= WARNINGS:
             del self.warnings[next(iter(self.warnings))]
         self.warnings[key] = text
-        self.add(Log("warning", text))
+        if say:
+            self.add(Log("warning", text))
 
     def clear(self, key: str) -> bool:
         """The warning holds no longer. Returns whether it stood."""

@@ -14,6 +14,7 @@ from offbeat_scheduler.roster import Roster
 from offbeat_scheduler.sync import Fleet, Grid, Loss, Plan, SyncModel
 
 LONE_CHECK_PERIODS = 20
+NOTES = 100
 
 
 class ModelError(Exception):
@@ -38,6 +39,7 @@ class Planner:
         self._out = out
         self.plan: Plan | None = None
         self.generation = 0
+        self._said: tuple[str, ...] = ()
 
     @property
     def searching(self) -> bool:
@@ -135,7 +137,9 @@ class Planner:
         for note in sorted(before - set(plan.notes)):
             self._out.clear(f"note:{note}")
         for note in plan.notes:
-            self._out.warn(f"note:{note}", note)
+            # A note may come and go with each measurement: it is said once.
+            self._out.warn(f"note:{note}", note, say=note not in self._said)
+            self._said = (*(said for said in self._said if said != note), note)[-NOTES:]
 
 
 def _shared(plan: Plan) -> tuple[object, ...]:

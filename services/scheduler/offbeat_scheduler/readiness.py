@@ -33,11 +33,10 @@ def waiting_for_task(task: str, digest: str, devices: Iterable[tuple[str, Mappin
     if not known:
         return ""
     if digest and any(task in tasks for _, tasks in known):
-        have = ", ".join(f"{name} has {short(tasks[task])}" for name, tasks in known if task in tasks)
+        have = some(f"{name} has {short(tasks[task])}" for name, tasks in known if task in tasks)
         return f"no device has task '{task}' with the digest {short(digest)} that the run names; {have}"
-    have = "; ".join(f"{name} has {', '.join(sorted(tasks)) or 'none'}" for name, tasks in known[:5])
-    more = f"; and {len(known) - 5} more devices" if len(known) > 5 else ""
-    return f"no device has the task '{task}'; {have}{more}"
+    have = some((f"{name} has {', '.join(sorted(tasks)) or 'none'}" for name, tasks in known), "; ")
+    return f"no device has the task '{task}'; {have}"
 
 
 def waiting_for_workers(need: int, workers: Iterable[Worker]) -> str:
@@ -51,9 +50,10 @@ def waiting_for_workers(need: int, workers: Iterable[Worker]) -> str:
     details = []
     preparing = [worker.name for worker in by_stage.get(Stage.PREPARING, ())]
     if preparing:
-        details.append(f"preparing: {', '.join(preparing)}")
+        details.append(f"preparing: {some(preparing)}")
     for stage, word in ((Stage.FAILED, "failed"), (Stage.REFUSED, "was refused")):
-        details += [f"{w.name} {word}: {w.problem}" for w in by_stage.get(stage, ())]
+        if stage in by_stage:
+            details.append(some((f"{w.name} {word}: {w.problem}" for w in by_stage[stage]), "; "))
     missing = need - ready - len(preparing) - len(by_stage.get(Stage.NEW, ()))
     if missing > 0:
         blocked = by_stage.get(Stage.FAILED) or by_stage.get(Stage.REFUSED)
@@ -64,8 +64,15 @@ def waiting_for_workers(need: int, workers: Iterable[Worker]) -> str:
 
 def nobody_left(workers: Iterable[Worker]) -> str:
     """All who trained are gone: says why, of those who said so."""
-    failed = [f"{w.name} failed: {w.problem}" for w in workers if w.stage is Stage.FAILED]
-    return together("no worker is left", *failed, "training goes on when one returns")
+    failed = some((f"{w.name} failed: {w.problem}" for w in workers if w.stage is Stage.FAILED), "; ")
+    return together("no worker is left", failed, "training goes on when one returns")
+
+
+def some(items: Iterable[str], separator: str = ", ", most: int = 5) -> str:
+    """The first few, and how many more there are: a fleet of a thousand still makes one line."""
+    known = list(items)
+    more = [f"and {len(known) - most} more"] if len(known) > most else []
+    return separator.join([*known[:most], *more])
 
 
 def together(*parts: str) -> str:

@@ -129,7 +129,8 @@ class Run:
         if worker is not None and worker.incarnation == agent.incarnation:
             trained = self.roster.worker_left(worker)
             if self.is_active:
-                self._out.say(f"{agent.name} {reason}{'; training goes on without it' if trained else ''}")
+                goes_on = "; training goes on without it" if trained and self.is_training else ""
+                self._out.say(f"{agent.name} {reason}{goes_on}")
         elif agent.name == self.evaluations.evaluator:
             self._evaluator_left(agent.name, reason)
         elif agent.name == self.roster.server.name:
@@ -227,10 +228,11 @@ class Run:
                 f"a second parameter server, '{agent.name}', attends; the run uses '{server.name}'",
             )
         elif self.is_training:
+            checkpoint = server.report.checkpoint_path or "the last checkpoint"
             self._end(
                 Outcome.FAILED,
                 f"parameter server '{agent.name}' restarted in the middle of the run, without its model; "
-                "submit the run again, with initial_model: the last checkpoint",
+                f"submit the run again, with initial_model: {checkpoint}",
                 now,
             )
         elif self.ended is None:
@@ -408,7 +410,7 @@ class Run:
         unsaid = [w for w in self.roster.active() if not w.final and members.get(w.name) is not None]
         if unsaid and waited_s < LAST_REPORTS_S:
             return
-        if unwritten:
+        if unwritten and self.outcome is not Outcome.FAILED:
             self._out.warn("final", "the parameter server did not confirm that the final model is written")
         self._enter(Phase.IDLE, self.message)
         assert self.outcome is not None

@@ -10,5 +10,5 @@ DIGITS = 6
 
 
 def since(origin: float, now: float) -> float:
-    """Seconds from `origin` to `now`, rounded to microseconds."""
-    return round(now - origin, DIGITS)
+    """Seconds from `origin` to `now`, rounded to microseconds; never -0.0, which JSON and protobuf keep."""
+    return round(now - origin, DIGITS) + 0.0
