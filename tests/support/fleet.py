@@ -1,0 +1,290 @@
+"""A whole system as processes on loopback, each of which may be killed, stopped and started again.
+
+Tests say what shall happen to whom and wait for what the scheduler's status, a log or a
+metric then shows. No time is asserted: a deadline only says that something is stuck.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import yaml
+
+from offbeat.v1 import scheduler_pb2 as pb
+from offbeat_cli.client import SchedulerClient
+from offbeat_cli.processes import Child, Children
+from offbeat_core.errors import OffbeatError
+
+STUCK_S = 60.0
+TASKS = Path(__file__).parent / "fault_tasks"
+ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+
+Phase = pb.Status.Phase
+
+
+class Fleet:
+    """Scheduler, parameter server and devices; a context manager that leaves no process behind.
+
+    Args:
+        folder: for files and logs.
+        lease_s, report_every_s: of the scheduler; short, so that a test is.
+        step_s: seconds that a worker's local update takes at least.
+    """
+
+    def __init__(
+        self, folder: Path, *, lease_s: float = 3.0, report_every_s: float = 0.2, step_s: float = 0.02
+    ) -> None:
+        self.folder = folder
+        self.lease_s = lease_s
+        self.scheduler = self.server = ""  # addresses
+        self._report_every_s = report_every_s
+        self._step_s = step_s
+        self._children = Children(folder / "logs")
+        self._current: dict[str, Child] = {}
+        self._facts: dict[str, dict[str, Any]] = {}
+        self._client: SchedulerClient | None = None
+
+    def __enter__(self) -> Fleet:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.close()
+        for child in self._current.values():
+            if child.process.poll() is None:
+                child.process.send_signal(signal.SIGCONT)
+        self._children.stop()
+
+    # ---- processes ---------------------------------------------------------------
+
+    def start_hub(self, **server_options: Any) -> None:
+        """Scheduler and parameter server; those that run already stay."""
+        if not self.runs("scheduler"):
+            self.start_scheduler()
+        if not self.runs("parameter-server"):
+            self.start_server(**server_options)
+
+    def start_scheduler(self, **options: Any) -> None:
+        """Start it; again on the port that it had."""
+        facts = self._start(
+            "scheduler",
+            "offbeat_scheduler.main",
+            {
+                "listen": self.scheduler or "127.0.0.1:0",
+                "metrics_listen": "127.0.0.1:0",
+                "folder": self.folder / "scheduler",
+                "lease_s": self.lease_s,
+                "report_every_s": self._report_every_s,
+                **options,
+            },
+        )
+        self.scheduler = f"127.0.0.1:{facts['port']}"
+        if self._client is not None:
+            self._client.close()
+        self._client = SchedulerClient(self.scheduler)
+
+    def start_server(self, **options: Any) -> None:
+        facts = self._start(
+            "parameter-server",
+            "offbeat_ps.main",
+            {
+                "listen": self.server or "127.0.0.1:0",
+                "metrics_listen": "127.0.0.1:0",
+                "folder": self.folder / "ps",
+                "scheduler": self.scheduler,
+                **options,
+            },
+        )
+        self.server = f"127.0.0.1:{facts['port']}"
+
+    def start_worker(self, name: str, *, key: str = "", environment: Any = None, **options: Any) -> None:
+        """Start a worker or an evaluator and do not wait for it. `key`: for a second one of a name."""
+        values = {
+            "name": name,
+            "scheduler": self.scheduler,
+            "parameter_server": self.server,
+            "tasks": sorted(TASKS.glob("*.py")),
+            "data": self.folder / "data",
+            "threads": 1,
+            **options,
+        }
+        if values.get("role") != "evaluator":
+            values = {"step_seconds": self._step_s, **values}
+        self._launch(key or name, "offbeat_worker.main", values, {**ONE_THREAD, **(environment or {})})
+
+    def start_workers(self, count: int, **options: Any) -> None:
+        """worker-1, ..., each with a shard of its own; those that run already stay."""
+        for shard in range(count):
+            if not self.runs(f"worker-{shard + 1}"):
+                self.start_worker(f"worker-{shard + 1}", shard=shard, shards=count, **options)
+
+    def start_evaluator(self, name: str = "evaluator", **options: Any) -> None:
+        if not self.runs(name):
+            self.start_worker(name, role="evaluator", **options)
+
+    def _start(self, name: str, module: str, options: dict[str, Any]) -> dict[str, Any]:
+        child = self._launch(name, module, options, ONE_THREAD)
+        self._facts[name] = self._children.wait_ready(child)
+        return self._facts[name]
+
+    def _launch(self, name: str, module: str, options: dict[str, Any], environment: Any) -> Child:
+        assert not self.runs(name), f"{name} runs already"
+        child = self._children.start_module(name, module, options, environment=environment)
+        child.may_end = True  # `until` looks after those that a test did not end
+        self._current[name] = child
+        return child
+
+    def runs(self, name: str) -> bool:
+        child = self._current.get(name)
+        return child is not None and child.process.poll() is None
+
+    def process(self, name: str) -> psutil.Process:
+        return psutil.Process(self._current[name].pid)
+
+    def signal(self, name: str, number: int) -> None:
+        self._current[name].process.send_signal(number)
+
+    def kill(self, *names: str) -> None:
+        """kill -9, of all of them before any is waited for."""
+        for name in names:
+            self.signal(name, signal.SIGKILL)
+        for name in names:
+            self._current[name].process.wait(STUCK_S)
+
+    def end(self, name: str, seconds: float = STUCK_S) -> int:
+        """SIGTERM; returns the exit code."""
+        self.signal(name, signal.SIGTERM)
+        return self._current[name].process.wait(seconds)
+
+    def exit_code(self, name: str, seconds: float = STUCK_S) -> int:
+        """Of one that ends by itself."""
+        return self._current[name].process.wait(seconds)
+
+    @contextmanager
+    def suspended(self, name: str) -> Iterator[None]:
+        """SIGSTOP meanwhile."""
+        self.signal(name, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.signal(name, signal.SIGCONT)
+
+    # ---- runs --------------------------------------------------------------------
+
+    def submit(self, **values: Any) -> str:
+        """Submit a run; what is not given is chosen for a short test without an end. Returns its id."""
+        given = {
+            "name": "run",
+            "task": "quadrants",
+            "workers": 2,
+            "sync": {"adsp": {"rate": 8}},
+            "check_period_s": 4,
+            "checkpoint_every_s": 0.5,
+            "training": {"batch": 16, "learning_rate": 0.1},
+            "evaluate": {"every_s": 0.2},
+            "limits": {"seconds": 300},
+            **values,
+        }
+        return self.client.submit(yaml.safe_dump(given)).run_id
+
+    def stop_run(self) -> pb.Status:
+        """End the run that is active, if any; returns the status after it."""
+        status = self.status()
+        if status.phase != Phase.IDLE:
+            self.client.stop()
+            status = self.until(lambda s: s.phase == Phase.IDLE, "the run is stopped")
+        return status
+
+    @property
+    def client(self) -> SchedulerClient:
+        assert self._client is not None
+        return self._client
+
+    def status(self) -> pb.Status:
+        return self.client.status()
+
+    def until(self, condition: Callable[[pb.Status], Any], what: str, seconds: float = STUCK_S) -> pb.Status:
+        """Wait until a status fulfils `condition` and return it."""
+        deadline = time.monotonic() + seconds
+        status: pb.Status | None = None
+        while True:
+            try:
+                status = self.status()
+                if condition(status):
+                    return status
+            except OffbeatError:
+                if not self.runs("scheduler"):
+                    raise
+            assert time.monotonic() < deadline, f"stuck: {what}\n{status}\n{self._ends_of_logs()}"
+            time.sleep(0.05)
+
+    def until_trains(self, workers: int) -> pb.Status:
+        """Wait until so many workers have made and committed local updates."""
+        return self.until(lambda s: len(training(s)) >= workers, f"{workers} workers train")
+
+    def until_commits(self, more: int, *names: str) -> pb.Status:
+        """Wait until each of these workers (or all together) has committed so many times more."""
+        before = self.status()
+        if not names:
+            return self.until(lambda s: s.commits >= before.commits + more, f"{more} more commits")
+        return self.until(
+            lambda s: all(of(s, n).commits >= of(before, n).commits + more for n in names),
+            f"{more} more commits of {', '.join(names)}",
+        )
+
+    def until_log(self, name: str, text: str, count: int = 1) -> str:
+        deadline = time.monotonic() + STUCK_S
+        while self.log(name).count(text) < count:
+            assert time.monotonic() < deadline, (
+                f"stuck: {name} did not say '{text}'\n{self.log(name)[-3000:]}"
+            )
+            time.sleep(0.05)
+        return self.log(name)
+
+    # ---- what they leave ---------------------------------------------------------
+
+    def log(self, name: str) -> str:
+        path = self.folder / "logs" / f"{name}.log"
+        return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+
+    def _ends_of_logs(self) -> str:
+        return "\n".join(f"--- {name}\n{self.log(name)[-1500:]}" for name in self._current)
+
+    def events(self, run_id: str) -> list[dict[str, Any]]:
+        path = self.folder / "scheduler" / run_id / "events.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()]
+
+    def metrics(self, name: str) -> dict[str, float]:
+        """'name{labels}' -> value, of scheduler or parameter-server."""
+        with urllib.request.urlopen(
+            f"http://127.0.0.1:{self._facts[name]['metrics_port']}/metrics", timeout=10
+        ) as reply:
+            lines = reply.read().decode().splitlines()
+        pairs = (line.rpartition(" ") for line in lines if not line.startswith("#"))
+        return {key: float(value) for key, _, value in pairs}
+
+
+def of(status: pb.Status, name: str) -> pb.WorkerStatus:
+    return next((worker for worker in status.workers if worker.name == name), pb.WorkerStatus())
+
+
+def training(status: pb.Status) -> list[str]:
+    """Who trains, and has committed."""
+    return [w.name for w in status.workers if w.report.phase == pb.WorkerReport.TRAINING and w.commits]
+
+
+def wait_share(report: pb.WorkerReport) -> float:
+    time_s = report.time
+    total = time_s.compute_s + time_s.paced_s + time_s.commit_s + time_s.wait_s
+    return time_s.wait_s / total if total else 0.0
