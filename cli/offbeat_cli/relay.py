@@ -7,8 +7,9 @@ and the parameter server, as a process of its own:
 
     python -m offbeat_cli.relay --target 127.0.0.1:50051 --delay 0.05 --ready-file relay.json
 
-Tests use `Relay` in their own event loop; there `delay_s` can be changed at any time and
-`cut` ends every connection, as a network does that goes down.
+Tests use `Relay` in their own event loop; there `delay_s` can be changed at any time,
+`cut` ends every connection, as a router does that restarts, and between `hold` and
+`let_go` nothing passes and nobody is told, as with a cable that was pulled.
 """
 
 from __future__ import annotations
@@ -46,6 +47,8 @@ class Relay:
         self.delay_s = delay_s
         self._server: asyncio.Server | None = None
         self._links: set[asyncio.Task[None]] = set()
+        self._passing = asyncio.Event()
+        self._passing.set()
 
     async def start(self, listen: str = "127.0.0.1:0") -> int:
         """Listen, and return the port. Raises OffbeatError where it is taken."""
@@ -68,6 +71,18 @@ class Relay:
         for link in links:
             link.cancel()
         await asyncio.gather(*links, return_exceptions=True)
+
+    def hold(self) -> None:
+        """Let nothing pass, neither bytes nor the end of a connection, until `let_go`."""
+        self._passing.clear()
+
+    def let_go(self) -> None:
+        """What was held arrives, as TCP would send it again."""
+        self._passing.set()
+
+    async def passing(self) -> None:
+        """Wait while held."""
+        await self._passing.wait()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         link = asyncio.current_task()
@@ -128,6 +143,7 @@ class _Direction:
             try:
                 data = await self._reader.read(CHUNK_BYTES)
             except OSError as error:
+                await self._relay.passing()
                 raise _Cut from error
             self._under_way.append((loop.time() + self._relay.delay_s, data))
             self._under_way_bytes += len(data)
@@ -146,6 +162,7 @@ class _Direction:
             due, data = self._under_way[0]
             if (early := due - loop.time()) > 0:
                 await asyncio.sleep(early)
+            await self._relay.passing()
             self._under_way.popleft()
             self._under_way_bytes -= len(data)
             self._room.set()

@@ -24,8 +24,9 @@ from offbeat_cli.processes import Child, Children
 from offbeat_core.errors import OffbeatError
 
 STUCK_S = 60.0
-TASKS = Path(__file__).parent / "fault_tasks"
-ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+TESTS = Path(__file__).parents[1]
+TASKS = Path(__file__).with_name("fault_tasks")
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
 Phase = pb.Status.Phase
 
@@ -49,6 +50,7 @@ class Fleet:
         self._step_s = step_s
         self._children = Children(folder / "logs")
         self._current: dict[str, Child] = {}
+        self._unusual: dict[str, bool] = {}  # it was given options of a test's own
         self._facts: dict[str, dict[str, Any]] = {}
         self._client: SchedulerClient | None = None
 
@@ -68,12 +70,28 @@ class Fleet:
 
     # ---- processes ---------------------------------------------------------------
 
-    def start_hub(self, **server_options: Any) -> None:
-        """Scheduler and parameter server; those that run already stay."""
+    def restore(self, workers: int) -> None:
+        """Have a hub, worker-1, ... and an evaluator as they are by default, nobody else, and no active run."""
+        usual = ["scheduler", "parameter-server", "evaluator", *_names(workers)]
+        for name in self._current:
+            if self.runs(name) and (name not in usual or self._unusual[name]):
+                self.signal(name, signal.SIGCONT)
+                self.end(name)
         if not self.runs("scheduler"):
             self.start_scheduler()
         if not self.runs("parameter-server"):
-            self.start_server(**server_options)
+            self.start_server()
+        self.start_workers(workers)
+        self.start_evaluator()
+        self.stop_run()
+        self.until(
+            lambda s: (
+                s.evaluator_attached
+                and s.parameter_server_attached
+                and [w.name for w in s.workers if w.attached] == _names(workers)
+            ),
+            "everybody attends",
+        )
 
     def start_scheduler(self, **options: Any) -> None:
         """Start it; again on the port that it had."""
@@ -88,6 +106,7 @@ class Fleet:
                 "report_every_s": self._report_every_s,
                 **options,
             },
+            unusual=bool(options),
         )
         self.scheduler = f"127.0.0.1:{facts['port']}"
         if self._client is not None:
@@ -105,11 +124,21 @@ class Fleet:
                 "scheduler": self.scheduler,
                 **options,
             },
+            unusual=bool(options),
         )
         self.server = f"127.0.0.1:{facts['port']}"
 
-    def start_worker(self, name: str, *, key: str = "", environment: Any = None, **options: Any) -> None:
+    def start_worker(
+        self,
+        name: str,
+        *,
+        key: str = "",
+        module: str = "offbeat_worker.main",
+        environment: Any = None,
+        **options: Any,
+    ) -> None:
         """Start a worker or an evaluator and do not wait for it. `key`: for a second one of a name."""
+        unusual = options.keys() - {"shard", "shards", "role"}
         values = {
             "name": name,
             "scheduler": self.scheduler,
@@ -121,28 +150,32 @@ class Fleet:
         }
         if values.get("role") != "evaluator":
             values = {"step_seconds": self._step_s, **values}
-        self._launch(key or name, "offbeat_worker.main", values, {**ONE_THREAD, **(environment or {})})
+        environment = {**ONE_THREAD, "PYTHONPATH": str(TESTS), **(environment or {})}
+        self._launch(key or name, module, values, environment, unusual=bool(unusual))
 
     def start_workers(self, count: int, **options: Any) -> None:
         """worker-1, ..., each with a shard of its own; those that run already stay."""
-        for shard in range(count):
-            if not self.runs(f"worker-{shard + 1}"):
-                self.start_worker(f"worker-{shard + 1}", shard=shard, shards=count, **options)
+        for shard, name in enumerate(_names(count)):
+            if not self.runs(name):
+                self.start_worker(name, shard=shard, shards=count, **options)
 
     def start_evaluator(self, name: str = "evaluator", **options: Any) -> None:
         if not self.runs(name):
             self.start_worker(name, role="evaluator", **options)
 
-    def _start(self, name: str, module: str, options: dict[str, Any]) -> dict[str, Any]:
-        child = self._launch(name, module, options, ONE_THREAD)
+    def _start(self, name: str, module: str, options: dict[str, Any], *, unusual: bool) -> dict[str, Any]:
+        child = self._launch(name, module, options, ONE_THREAD, unusual=unusual)
         self._facts[name] = self._children.wait_ready(child)
         return self._facts[name]
 
-    def _launch(self, name: str, module: str, options: dict[str, Any], environment: Any) -> Child:
+    def _launch(
+        self, name: str, module: str, options: dict[str, Any], environment: Any, *, unusual: bool
+    ) -> Child:
         assert not self.runs(name), f"{name} runs already"
         child = self._children.start_module(name, module, options, environment=environment)
         child.may_end = True  # `until` looks after those that a test did not end
         self._current[name] = child
+        self._unusual[name] = unusual
         return child
 
     def runs(self, name: str) -> bool:
@@ -229,6 +262,13 @@ class Fleet:
             assert time.monotonic() < deadline, f"stuck: {what}\n{status}\n{self._ends_of_logs()}"
             time.sleep(0.05)
 
+    def eventually(self, condition: Callable[[], Any], what: str, seconds: float = STUCK_S) -> None:
+        """Wait for something that no status shows."""
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < deadline, f"stuck: {what}\n{self._ends_of_logs()}"
+            time.sleep(0.05)
+
     def until_trains(self, workers: int) -> pb.Status:
         """Wait until so many workers have made and committed local updates."""
         return self.until(lambda s: len(training(s)) >= workers, f"{workers} workers train")
@@ -273,6 +313,10 @@ class Fleet:
             lines = reply.read().decode().splitlines()
         pairs = (line.rpartition(" ") for line in lines if not line.startswith("#"))
         return {key: float(value) for key, _, value in pairs}
+
+
+def _names(workers: int) -> list[str]:
+    return [f"worker-{number + 1}" for number in range(workers)]
 
 
 def of(status: pb.Status, name: str) -> pb.WorkerStatus:

@@ -119,6 +119,36 @@ def test_cutting_ends_connections_and_new_ones_are_accepted():
     assert _with_relay(body, delay_s=0.0)[1] == b"x"
 
 
+def test_what_is_held_arrives_once_it_is_let_go():
+    async def body(relay, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        relay.hold()
+        writer.write(b"late")
+        writer.write_eof()
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(reader.read(), 0.2)
+        relay.let_go()
+        return await reader.read()
+
+    assert _with_relay(body, delay_s=0.0) == b"late"
+
+
+def test_while_held_the_end_of_one_side_is_not_told_to_the_other():
+    async def body(relay, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"x")
+        await reader.readexactly(1)
+        relay.hold()
+        writer.transport.abort()
+        await asyncio.sleep(0.2)
+        held = len(relay._links)
+        relay.let_go()
+        await asyncio.sleep(0.2)
+        return held, len(relay._links)
+
+    assert _with_relay(body, delay_s=0.0) == (1, 0)
+
+
 def test_a_target_that_is_not_there_ends_the_connection():
     async def run():
         server, target = await _echo_server()
