@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
@@ -29,7 +30,7 @@ from offbeat_core import channels, parts
 from offbeat_core.config import WorkerSettings
 from offbeat_core.errors import OffbeatError
 from offbeat_core.manifest import Manifest
-from offbeat_worker import tasks
+from offbeat_worker import bulk, tasks
 from offbeat_worker.evaluator import HeldOut
 from offbeat_worker.localrun import Site
 from offbeat_worker.station import Station
@@ -112,6 +113,8 @@ class FakeServer(ps_grpc.ParameterServerServicer):
             await context.abort(grpc.StatusCode.UNAVAILABLE, "not today")
         if fault == "superseded":
             await context.abort(grpc.StatusCode.ABORTED, "a newer incarnation")
+        if fault == "stall":
+            await asyncio.sleep(3600)
         async for message in request_iterator:
             if message.WhichOneof("kind") == "header":
                 header = message.header
@@ -163,7 +166,7 @@ class FakeServer(ps_grpc.ParameterServerServicer):
         header.total_bytes = 0 if unchanged else model.nbytes
         yield ps.ModelPart(header=header)
         if not unchanged:
-            for part in parts.cut(model, 100):
+            for part in parts.cut(model, max(100, model.nbytes // 8)):
                 yield ps.ModelPart(part=part)
 
 
@@ -427,6 +430,56 @@ def test_commits_lose_and_repeat_no_step_whatever_breaks(play: Callable[..., Non
     play(scenario, FakeServer(faults=faults))
 
 
+def test_a_server_that_stands_still_is_given_up_and_tried_again(
+    play: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bulk, "PART_S", 0.3)
+    monkeypatch.setattr(bulk, "REPLY_S", 0.3)
+
+    async def scenario(hub: Hub) -> None:
+        await hub.training()
+        await hub.until(lambda: len(hub.server.applied) >= 2, "commits after the stall")
+        assert hub.server.applied[0].sequence == 1
+        await hub.until(lambda: hub.scheduler.worker.retries == 1, "one retry")
+
+    play(scenario, FakeServer(faults=["stall"]))
+
+
+def test_worker_that_rests_takes_the_model_of_the_day_when_it_trains_again(
+    play: Callable[..., None],
+) -> None:
+    async def scenario(hub: Hub) -> None:
+        await hub.training(trigger=pb.Trigger(grid=pb.Grid(interval_s=3600)))
+        hub.prepare()
+        await hub.phase(sc.WorkerReport.READY)
+        steps = hub.scheduler.worker.steps
+        await asyncio.sleep(0.3)
+        assert hub.scheduler.worker.steps <= steps + 1, "it rests"
+        pulls = len(hub.server.pulls)
+        hub.server.version = 50
+        hub.train(trigger=pb.Trigger(steps=1))
+        await hub.until(lambda: hub.server.applied, "a commit")
+        assert len(hub.server.pulls) == pulls + 1
+        assert hub.server.applied[0].base_version == 50
+
+    play(scenario)
+
+
+def test_broken_streams_leave_no_descriptors_behind(play: Callable[..., None]) -> None:
+    async def scenario(hub: Hub) -> None:
+        await hub.training()
+        counts = []
+        for n in range(2, 10):
+            hub.scheduler.hang_up()
+            await hub.until(lambda n=n: hub.scheduler.streams == n, "another stream")
+            await hub.until(lambda: hub.station.attached, "attended")
+            counts.append(len(os.listdir("/proc/self/fd")))
+        assert counts[-1] <= counts[0] + 2
+        await hub.phase(sc.WorkerReport.TRAINING)
+
+    play(scenario)
+
+
 def test_training_goes_on_while_a_commit_travels(play: Callable[..., None]) -> None:
     async def scenario(hub: Hub) -> None:
         grid = pb.Trigger(grid=pb.Grid(interval_s=0.25))
@@ -625,6 +678,20 @@ def test_leaving_worker_says_goodbye(play: Callable[..., None]) -> None:
         assert hub.scheduler.goodbyes == ["told to end"]
 
     play(scenario)
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 0.5], ids=["nothing in flight", "a commit in flight"])
+def test_leaving_worker_commits_what_it_has(play: Callable[..., None], delay_s: float) -> None:
+    async def scenario(hub: Hub) -> None:
+        first = 5 if delay_s else 10**9
+        await hub.training(trigger=pb.Trigger(steps=first))
+        await hub.until(lambda: hub.scheduler.worker.steps > 10, "steps")
+        await hub.station.leave("told to end", 10.0)
+        steps = sum(h.steps for h in hub.server.applied)
+        assert steps >= 10
+        assert steps == hub.station.report().worker.steps
+
+    play(scenario, FakeServer(delay_s=delay_s))
 
 
 def test_evaluator_reports_each_new_version_once_and_never_takes_a_lease(play: Callable[..., None]) -> None:

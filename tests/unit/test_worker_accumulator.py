@@ -50,7 +50,7 @@ def test_committed_updates_and_what_is_pending_sum_to_all_steps(plan: list[str],
             assert accumulator.in_flight is not None
             sent_steps += accumulator.in_flight.steps
         elif (move == "merge" and accumulator.in_flight) or (move == "pull" and not accumulator.in_flight):
-            accumulator.merge(fresh)
+            accumulator.merge(fresh.clone())
             base = fresh
             torch.testing.assert_close(
                 flat.parameters,

@@ -98,15 +98,16 @@ class Accumulator:
     def merge(self, fresh: torch.Tensor) -> None:
         """Take over the fresh model, of shape (elements,), and carry over what was done meanwhile.
 
-        Ends the flight, if there was one. Without one this rebases what is pending.
+        Ends the flight, if there was one. Without one this rebases what is pending. `fresh`
+        belongs to the accumulator from here on: on a CPU it becomes the new base, uncopied.
         """
         self._shrink()
-        local, base = self._flat.parameters, self._base
+        local = self._flat.parameters
         n = local.numel()
         parameters = fresh[:n].to(local.device)
         # In this order: without steps in flight, local is the fresh model to the last bit.
-        local.sub_(base).add_(parameters)
-        base.copy_(parameters)
+        local.sub_(self._base).add_(parameters)
+        self._base = parameters
         self._flat.load_buffers(fresh[n:])
         self._flat.publish()
         self._landed(self.pending.steps)

@@ -11,6 +11,7 @@ answered, and everything done meanwhile is one accumulated update.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine
@@ -65,6 +66,7 @@ class WorkerAgent:
         self._error = ""
         self._run_id = ""  # of the run that is prepared or trained here
         self._leaving = False
+        self._rested = False  # was told to stop training for a while: its model may be old
         self._built: asyncio.Future[training.Built] | None = None
         self._manifest: Manifest | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -73,6 +75,7 @@ class WorkerAgent:
         self._commit_s = SmoothedMean()
         self._bytes_before = (0, 0)
         self._retries = 0
+        self._settled: asyncio.Future[None] = self._loop.create_future()
         # Done when the process should end; carries the error.
         self.ended: asyncio.Future[None] = self._loop.create_future()
 
@@ -91,6 +94,17 @@ class WorkerAgent:
 
     def report(self) -> sc.Report:
         return sc.Report(worker=self._figures())
+
+    async def leave(self, within_s: float) -> None:
+        """This process ends: commit what is left, if that takes no longer than `within_s`.
+
+        Not where a gate might hold the reply.
+        """
+        wanted = self._phase == Phase.TRAINING and self._directives.current.overlap
+        if wanted and not self.ended.done():
+            self.trainer.post(training.Settle())
+            with contextlib.suppress(asyncio.TimeoutError, TimeoutError):
+                await asyncio.wait_for(self._settled, within_s)
 
     def _figures(self) -> sc.WorkerReport:
         """The report of this moment."""
@@ -131,11 +145,18 @@ class WorkerAgent:
         elif not self._run_id:
             self._begin(directive)
         elif directive.action == pb.WorkerDirective.TRAIN:
-            if self._phase in (Phase.READY, Phase.TRAINING):
-                self.trainer.post(training.Train(directive, self._received_s))
+            if self._rested:
+                self._rested = False
+                self._spawn(self._resume())
+            elif self._phase in (Phase.READY, Phase.TRAINING):
+                self._train()
         elif self._phase == Phase.TRAINING:
             self.trainer.post(training.Pause())
+            self._rested = True
             self._enter(Phase.READY)
+
+    def _train(self) -> None:
+        self.trainer.post(training.Train(self._directives.current, self._received_s))
 
     def _refuse(self, directive: pb.WorkerDirective) -> None:
         if directive.action == pb.WorkerDirective.REFUSED:
@@ -157,6 +178,7 @@ class WorkerAgent:
         for task in self._tasks:
             task.cancel()
         self._flying = False
+        self._rested = False
         self._leaving = True
         self.trainer.post(training.Leave())
 
@@ -189,8 +211,15 @@ class WorkerAgent:
 
     def emit(self, event: training.Event) -> None:
         """Called from the training thread."""
+
+        def deliver() -> None:
+            try:
+                self._on_event(event)
+            except Exception as error:  # noqa: BLE001 - a mistake of ours must end the process, not be lost
+                self._end(error)
+
         try:
-            self._loop.call_soon_threadsafe(self._on_event, event)
+            self._loop.call_soon_threadsafe(deliver)
         except RuntimeError:  # the loop has ended, and the process with it
             log.debug("%s came after the end", type(event).__name__)
 
@@ -208,6 +237,9 @@ class WorkerAgent:
                     log.info("run %s: ready", self._run_id)
                     self._enter(Phase.READY)
                 self._reconcile()
+            case training.Settled():
+                if not self._settled.done():
+                    self._settled.set_result(None)
             case training.Started():
                 log.info("run %s: training", self._run_id)
                 self._enter(Phase.TRAINING)
@@ -324,6 +356,17 @@ class WorkerAgent:
             lease_s = reply.lease_s or lease_s
             if not reply.known and not self._flying:  # a commit in flight makes it known again
                 await self._pull_again(run_id, built)
+
+    async def _resume(self) -> None:
+        """Train again after a rest, from the model of today."""
+        assert self._manifest is not None
+        manifest = self._manifest
+        model = await self._persist(lambda: self._bulk.pull(self._run_id, pb.ROLE_WORKER, manifest=manifest))
+        assert model is not None
+        if model.vector is not None and not self._flying:
+            self.trainer.post(Fresh(self._run_id, 0, 0, "", model.header.version, model.vector))
+        if self._directives.current.action == pb.WorkerDirective.TRAIN:
+            self._train()
 
     async def _pull_again(self, run_id: str, built: training.Built) -> None:
         """The server forgot this worker: pulling takes a new lease, and a fresh base."""

@@ -159,20 +159,26 @@ class Bulk:
         Call again with the same arguments for a retry: the iterator is made anew.
         """
         call = self._stub.Commit()
+        reply_s = (GATE_S if gated else REPLY_S) + _transfer_s(vector.nbytes)
         sending = asyncio.ensure_future(self._send(call, header, vector))
+        # Reading begins at once: a refusal need not wait for the last part.
+        receiving = asyncio.ensure_future(self._receive(call, reply_s, None, vector.nbytes))
         try:
-            # Reading begins at once: a refusal need not wait for the last part.
-            reply_s = (GATE_S if gated else REPLY_S) + _transfer_s(vector.nbytes)
-            model = await self._receive(call, reply_s, None, vector.nbytes)
+            await asyncio.wait({sending, receiving}, return_when=asyncio.FIRST_COMPLETED)
+            if not receiving.done():
+                sending.result()  # raises TimeoutError if a part could not leave
+            model = await receiving
             self._hesitate = False
             return model
         except grpc.aio.AioRpcError as error:
             self._hesitate = error.code() == grpc.StatusCode.INTERNAL
             raise
         finally:
-            call.cancel()
+            # The tasks first: cancelling the call under them would look like their own cancellation.
             sending.cancel()
-            await asyncio.gather(sending, return_exceptions=True)
+            receiving.cancel()
+            await asyncio.gather(sending, receiving, return_exceptions=True)
+            call.cancel()
 
     async def renew(self, run_id: str) -> ps.RenewReply:
         """Keep the lease."""
@@ -190,8 +196,6 @@ class Bulk:
                 await within(PART_S, call.write(ps.CommitPart(part=part)))
                 self.sent_bytes += len(part.data)
             await within(PART_S, call.done_writing())
-        except (asyncio.TimeoutError, TimeoutError):
-            call.cancel()
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
             pass  # the call ended; its reader says how
 

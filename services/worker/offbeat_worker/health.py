@@ -43,8 +43,8 @@ def check(path: Path | None, now_s: float) -> None:
         raise OffbeatError(f"health_file: {path} is not there", "is the worker running?") from None
     except (OSError, ValueError) as error:
         raise OffbeatError(f"health_file: {path}: {error}", "is this the worker's health file?") from None
-    # A negative age is a file from before the machine started anew.
-    if not 0 <= age <= STALE_S:
+    # A negative age is a file from before the machine started anew (or the rounding of what was written).
+    if not -1 <= age <= STALE_S:
         raise OffbeatError(
             f"health_file: {path} was last written {age:.0f} s ago"
             if age > 0

@@ -213,6 +213,11 @@ class LocalRun:
     def in_flight(self) -> bool:
         return self._accumulator is not None and self._accumulator.in_flight is not None
 
+    @property
+    def pending_steps(self) -> int:
+        """Local updates that no commit holds yet."""
+        return self._accumulator.pending.steps if self._accumulator else 0
+
     def cut(self, now_s: float) -> Cut:
         """Take the accumulated update out."""
         accumulator = self._loaded

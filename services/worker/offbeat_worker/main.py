@@ -30,8 +30,8 @@ DESCRIPTION = (
     "Train on this device's own data. The worker stays attached to the scheduler, which says "
     "when to train, and exchanges updates for the fresh model with the parameter server. The data stays here."
 )
-QUIT_S = 3.0
-"""For the training thread to finish its batch; a longer one is cut off."""
+QUIT_S = 1.5
+"""For the last commit, and then for the training thread to finish its batch; what takes longer is cut off."""
 
 T = TypeVar("T")
 
@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from offbeat_core.service import run_service
 
     code = run_service(COMMAND, DESCRIPTION, WorkerSettings, serve, arguments, health=lambda _: 0)
-    if any(thread.daemon and thread.name in _BUSY for thread in threading.enumerate()):
+    if any(thread.name in _BUSY for thread in threading.enumerate()):
         # A thread still computes, in torch: tearing the interpreter down under it may crash.
         sys.stderr.flush()
         os._exit(code)

@@ -84,6 +84,15 @@ class Station:
         self._attendance = Attendance(self._channels[0], settings.scheduler, self._agent)
         self._agent.attendance = self._attendance
 
+    @property
+    def attached(self) -> bool:
+        """Does the scheduler know this worker now?"""
+        return self._attendance.attached
+
+    def report(self) -> sc.Report:
+        """What the scheduler would hear now."""
+        return self._agent.report()
+
     async def run(self) -> None:
         """Attend and train until cancelled. Raises OffbeatError where this worker can't go on."""
         work = [asyncio.ensure_future(self._attendance.run()), self._agent.ended]
@@ -112,12 +121,12 @@ class Station:
                 endpoint.shutdown()  # type: ignore[attr-defined]
 
     async def leave(self, reason: str, within_s: float) -> None:
-        """Say goodbye and end the training thread, within so many seconds or without it."""
-        if self._trainer is not None:
-            self._trainer.post(training.Quit())
-        else:
-            assert isinstance(self._agent, EvaluatorAgent)
+        """Commit what is left, say goodbye, end the training thread: each within so many seconds, or not."""
+        if isinstance(self._agent, EvaluatorAgent):
             self._agent.close()
+        else:
+            await self._agent.leave(within_s)
+            self._agent.trainer.post(training.Quit())
         await self._attendance.goodbye(reason)
         if self._trainer is not None and not await asyncio.to_thread(self._trainer.join, within_s):
             log.warning("the batch under way was cut off after %g s", within_s)

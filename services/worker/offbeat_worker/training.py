@@ -69,12 +69,17 @@ class Leave:
 
 
 @dataclass(frozen=True)
+class Settle:
+    """This worker leaves: stop training and commit what is left. Answered by Settled once all was sent."""
+
+
+@dataclass(frozen=True)
 class Quit:
     """End the thread."""
 
 
-Message = Prepare | Load | Train | Pause | Leave | Quit | Fresh
-_URGENT = (Pause, Leave, Quit)
+Message = Prepare | Load | Train | Pause | Leave | Settle | Quit | Fresh
+_URGENT = (Pause, Leave, Settle, Quit)
 
 # ---- what it says -----------------------------------------------------------------
 
@@ -109,7 +114,12 @@ class Left:
     report: sc.WorkerReport
 
 
-Event = Built | Loaded | Started | Failed | Left | Cut
+@dataclass(frozen=True)
+class Settled:
+    run_id: str
+
+
+Event = Built | Loaded | Started | Failed | Left | Settled | Cut
 
 
 class Trainer:
@@ -131,6 +141,7 @@ class Trainer:
         self._run: LocalRun | None = None
         self._run_id = ""  # also of one that is still being built
         self._training = False
+        self._settling = False
         self._last = sc.WorkerReport()
         self._quit = False
         self._thread = threading.Thread(target=self._main, name="training", daemon=True)
@@ -167,24 +178,26 @@ class Trainer:
             while not self._inbox.empty():
                 self._handle(self._inbox.get())
             if self._training:
-                self._guarded(self._update)
+                self._guarded(self._go_on)
 
-    def _update(self) -> None:
-        """One local update, and what is due after it."""
+    def _go_on(self) -> None:
+        """At a batch boundary: commit if one is due, then the next local update."""
         run = self._run
         assert run is not None
+        if run.due(time.monotonic()):
+            self._commit(run)
+        if self._training:
+            self._update(run)
+
+    def _update(self, run: LocalRun) -> None:
         begun = run.watch.switch(Share.COMPUTE)
         run.step()
         rest = self._pace.rest((time.monotonic_ns() - begun) * 1e-9)
         if rest > 0:
             run.watch.switch(Share.PACED)
             self._sleep(rest)
-            if not self._training:
-                return
-        now = time.monotonic_ns()
-        run.timed((now - begun) * 1e-9)
-        if run.due(now * 1e-9):
-            self._commit(run)
+        if self._training:
+            run.timed((time.monotonic_ns() - begun) * 1e-9)
 
     def _commit(self, run: LocalRun) -> None:
         begun = run.watch.switch(Share.COMMIT)
@@ -232,7 +245,7 @@ class Trainer:
             case Train(directive, received_s):
                 if run is not None and run.run_id == directive.run_id and run.loaded:
                     run.follow(directive, received_s, time.monotonic())
-                    if not self._training:
+                    if not self._training and not self._settling:
                         self._training = True
                         run.watch.switch(Share.COMPUTE)
                         self._emit(Started(run.run_id))
@@ -240,16 +253,32 @@ class Trainer:
                 # A late answer of a run that is over, or that was failed, concerns nobody.
                 if run is not None and run.run_id == message.run_id and run.loaded:
                     self._take(run, message)
+                    if self._settling:
+                        self._settle(run)
             case Pause():
-                if run is not None and self._training:
-                    self._training = False
-                    run.watch.switch(Share.WAIT)
+                self._rest()
+            case Settle():
+                self._rest()
+                self._settling = True
+                self._settle(run)
             case Leave():
                 self._drop()
                 self._emit(Left(self._last))
             case Quit():
                 self._drop()
                 self._quit = True
+
+    def _rest(self) -> None:
+        if self._run is not None and self._training:
+            self._training = False
+            self._run.watch.switch(Share.WAIT)
+
+    def _settle(self, run: LocalRun | None) -> None:
+        """Cut what is left once nothing is in flight."""
+        if run is None or not run.loaded or not (run.in_flight or run.pending_steps):
+            self._emit(Settled(self._run_id))
+        elif not run.in_flight:
+            self._emit(run.cut(time.monotonic()))
 
     def _take(self, run: LocalRun, fresh: Fresh) -> None:
         if not run.watch.running:
