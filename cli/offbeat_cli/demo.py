@@ -316,7 +316,7 @@ def _summary(console: Console, status: pb.Status, found: dict[str, Any], files: 
         lines.append(f"  {status.metric_name or 'metric'} {status.metric:.4f}, loss {status.loss:.4f}")
     if status.commit_rate:
         lines.append(
-            f"  {status.sync} at {status.commit_rate:g} commits per {status.check_period_s:g} s"
+            f"  {status.sync} at {status.commit_rate:.3g} commits per {status.check_period_s:g} s"
             + (f", after {len(status.probes)} probes" if status.probes else "")
         )
     for worker in found["workers"]:

@@ -114,8 +114,9 @@ def read(path: Path) -> History:
             history.run_id = str(line.get("run_id", ""))
         elif (report := line.get("report")) is not None and _of_run(report, history):
             _add_report(history, line, report, at - began if began is not None else None)
-        elif line.get("decision") == "PlanMade" and began is not None:
-            _add_plan(history, line["plan"], at - began)
+        elif line.get("decision") == "PlanMade":
+            # The first plan is made just before training begins.
+            _add_plan(history, line["plan"], at - began if began is not None else 0.0)
         elif line.get("decision") == "ProbeEnded":
             _add_probe(history, line["probe"])
         if began is not None and history.phase in TRAINING:

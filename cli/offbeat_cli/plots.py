@@ -167,7 +167,7 @@ def search(history: History) -> str:
         )
         below.set_xticks(
             list(numbers),
-            [f"{number}\n{probe.rate:g}" for number, probe in zip(numbers, history.probes, strict=True)],
+            [f"{number}\n{probe.rate:.3g}" for number, probe in zip(numbers, history.probes, strict=True)],
         )
         below.set_xlabel("probe, and its rate")
         below.set_ylabel("reward")

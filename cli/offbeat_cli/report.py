@@ -134,7 +134,7 @@ def _tiles(history: History, target: TargetSpec | None, result: dict[str, Any]) 
         tiles.append((f"{min(point.loss for point in history.evaluations):.4f}", "lowest loss", ""))
     if history.rates and history.rates[-1].rate:
         last = history.rates[-1]
-        tiles.append((f"{last.interval_s:.2f} s", f"between commits ({last.rate:g} a check period)", ""))
+        tiles.append((f"{last.interval_s:.2f} s", f"between commits ({last.rate:.3g} a check period)", ""))
     waits = [device.share("wait") for device in history.devices.values() if device.seconds]
     if waits:
         tiles.append((f"{max(waits):.1%}", "most that a device waited", "good" if max(waits) <= 0.02 else ""))
@@ -175,7 +175,8 @@ def _sections(history: History, settings: RunSettings | None, result: dict[str, 
     if history.probes:
         yield _section(
             "The search of the commit rate",
-            "Training goes on in each probe. The reward is what the search compares; green was chosen.",
+            "Training goes on in each probe. A reward is the estimate when its probe ended; the search may "
+            "judge by all of them together, so that the chosen one (green) need not be the highest.",
             plots.search(history),
             _probes(history),
         )
@@ -222,7 +223,7 @@ def _probes(history: History) -> str:
     rows = [
         [
             str(number),
-            f"{probe.rate:g}",
+            f"{probe.rate:.3g}",
             f"{probe.interval_s:.2f}",
             f"{probe.start_s:.1f} – {probe.end_s:.1f}",
             f"{probe.loss_start:.4f}",

@@ -107,9 +107,7 @@ def _phase(status: pb.Status) -> str:
 
 
 def _rate(status: pb.Status) -> str:
-    return (
-        f"{status.commit_rate:g} commits per {status.check_period_s:g} s, one every {status.interval_s:.2f} s"
-    )
+    return f"{status.commit_rate:.3g} commits per {status.check_period_s:g} s, one every {status.interval_s:.2f} s"
 
 
 def _quality(status: pb.Status) -> str:
@@ -184,7 +182,7 @@ def _probes(status: pb.Status) -> RenderableType:
     for number, probe in list(enumerate(status.probes, start=1))[first:]:
         table.add_row(
             str(number),
-            f"{probe.rate:g}",
+            f"{probe.rate:.3g}",
             f"{probe.interval_s:.2f} s",
             f"{probe.loss_start:.3f} → {probe.loss_end:.3f}",
             f"{probe.reward:.4g}" + (" chosen" if probe.chosen else ""),

@@ -131,6 +131,21 @@ def test_digits_reach_their_target_and_nobody_waits(tmp_path, delay):
 
 
 @pytest.mark.slow
+def test_fashion_mnist_reaches_its_target_and_nobody_waits(tmp_path):
+    folder = Path("/usr/share/datasets/fashion-mnist")
+    if not folder.exists():
+        if os.environ.get("OFFBEAT_CI"):
+            pytest.fail("Debian's package dataset-fashion-mnist is not installed")
+        pytest.skip("needs Debian's package dataset-fashion-mnist")
+    result = _result(_demo(tmp_path / "out", *QUICK, "--task", "fashion-mnist"))
+    assert result["reached"]
+    assert result["value"] >= 0.85
+    assert len(result["probes"]) >= 2
+    assert max(worker["wait_share"] for worker in result["workers"]) <= WAIT_LIMIT
+    assert _commits_are_even(result["workers"])
+
+
+@pytest.mark.slow
 def test_a_worker_that_waits_for_its_commits_fails_that_test(tmp_path):
     result = _result(_demo(tmp_path / "out", *QUICK, "--commit-delay", "0.5", "--no-overlap", "--rate", "3"))
     assert max(worker["wait_share"] for worker in result["workers"]) > WAIT_LIMIT
@@ -169,8 +184,7 @@ def test_what_is_left_is_whole(tmp_path):
     loaded = subprocess.run(
         [sys.executable, "-c", loading], cwd=out, capture_output=True, text=True, timeout=60, check=True
     )
-    assert "unexpected_keys=[]" in loaded.stdout
-    assert "weight" not in loaded.stdout  # no trainable tensor is missing
+    assert "All keys matched" in loaded.stdout
     # The run can be submitted again from what it left.
     from offbeat_core.config import RunSettings, read_yaml, validate
 
@@ -233,7 +247,7 @@ def test_nobody_is_left_when_the_demo_is_killed_while_it_starts(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_demo_keeps_its_model_and_leaves_nobody(tmp_path, number):
     out = tmp_path / "out"
     demo = _start(out, *QUICK, "--target-accuracy", "1")
@@ -293,7 +307,7 @@ def test_two_demos_side_by_side_do_not_disturb_each_other(tmp_path):
     ("text", "said"),
     [
         (BROKEN_TASK, "no column 'label'"),
-        ("def build_model(:\n", "line 1"),
+        ("def build_model(:\n", "mine.py:1: "),
         ("def build_model():\n    return None\n", "load_data"),
     ],
 )

@@ -24,8 +24,8 @@ def _log(seconds=20, began=5.0):
             "name": "worker-1",
             "report": {"run_id": "older-run", "steps": 9999, "phase": "TRAINING"},
         },
-        {"t": began, "decision": "PhaseChanged", "phase": "searching", "outcome": "", "message": ""},
         {"t": began, "decision": "PlanMade", "generation": 1, "plan": _plan(2, 3.0, searching=True)},
+        {"t": began, "decision": "PhaseChanged", "phase": "searching", "outcome": "", "message": ""},
     ]
     for second in range(1, seconds + 1):
         now = began + second
