@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import weakref
 from typing import Any
 
 import grpc
@@ -162,6 +163,30 @@ def test_leases_are_answered_while_a_large_commit_is_worked_on(ps: Any) -> None:
             answered += 1
         await commit
         assert answered > 1
+
+    ps(body)
+
+
+def test_no_reply_is_ever_torn_while_large_updates_stream_in_from_many(ps: Any) -> None:
+    """Every update is constant over the vector, so each model must be, and name its version."""
+
+    async def body(served: Any) -> None:
+        elements, rounds = 1_000_000, 4
+        served.manifest = Manifest((TensorSpec("weight", (elements,)),))
+        served.direct()
+        await served.seed()
+        callers = await served.joined("a", "b", "c", "d")
+
+        def check(reply: Any) -> None:
+            assert reply.values.min() == reply.values.max() == -reply.header.version / 4
+
+        async def train(caller: Any) -> None:
+            for _ in range(rounds):
+                check(await caller.commit(np.ones(elements, "<f4")))
+                check(await served.caller("judge").pull(role=common.ROLE_EVALUATOR))
+
+        await asyncio.gather(*(train(caller) for caller in callers))
+        assert (await callers[0].pull()).header.version == 4 * rounds
 
     ps(body)
 
@@ -518,6 +543,31 @@ def test_held_commits_take_no_memory_from_those_they_wait_for(ps: Any) -> None:
         assert {reply.header.version for reply in replies} == {1}
 
     ps(body, memory_bytes=4000)
+
+
+def test_held_commits_keep_one_sum_and_not_each_its_update(ps: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    received: list[weakref.ref[np.ndarray]] = []
+    finish = parts.Assembler.finish
+
+    def remember(assembler: parts.Assembler) -> np.ndarray:
+        vector = finish(assembler)
+        received.append(weakref.ref(vector))
+        return vector
+
+    async def body(served: Any) -> None:
+        served.manifest = Manifest((TensorSpec("weight", (500_000,)),))
+        served.direct(gate=BARRIER, fold=AT_GATE)
+        await served.seed()
+        callers = await served.joined(*"abcdef")
+        monkeypatch.setattr(parts.Assembler, "finish", remember)
+        held = [asyncio.create_task(caller.commit(np.ones(500_000, "<f4"))) for caller in callers[1:]]
+        await ps.eventually(lambda: len(served.host.live.run.held) == 5)
+        await ps.eventually(lambda: sum(vector() is not None for vector in received) == 1)
+        await callers[0].commit(np.ones(500_000, "<f4"))
+        for reply in await asyncio.gather(*held):
+            np.testing.assert_array_equal(reply.values, np.full(500_000, -1))
+
+    ps(body)
 
 
 def test_a_new_generation_releases_everybody(ps: Any) -> None:

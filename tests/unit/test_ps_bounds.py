@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offbeat_core.clock import VirtualClock
@@ -27,6 +27,7 @@ MANIFEST = Manifest(
 # ---- memory ---------------------------------------------------------------------------
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(1, 150), max_size=30), st.randoms(use_true_random=False))
 def test_memory_is_granted_in_order_and_never_exceeded(sizes: list[int], chance: object) -> None:
     """What is larger than all of it comes alone, but it comes."""

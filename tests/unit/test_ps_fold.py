@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offbeat_ps.fold import Fold, FoldRule, Shares, Sums, Weight, When
@@ -72,6 +72,7 @@ def test_a_rule_that_makes_no_sense_is_refused(fields: dict, said: str) -> None:
         FoldRule(**fields)
 
 
+@settings(deadline=None)
 @given(
     st.sampled_from([When.AT_ONCE, When.EVERY_K]),
     st.sampled_from(list(Weight)),
@@ -93,6 +94,7 @@ def test_over_one_commit_of_each_active_worker_the_weights_sum_to_at_most_one(
         assert sum(last.values()) <= 1.0 + 1e-9
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(NAMES), st.integers(1, 10_000)), min_size=1, max_size=40))
 def test_shares_settle_at_the_true_shares(noise: list[tuple[str, int]]) -> None:
     """Whatever came before, after the samples stand still everybody gets what it deserves."""
@@ -105,6 +107,7 @@ def test_shares_settle_at_the_true_shares(noise: list[tuple[str, int]]) -> None:
         assert got[name] == pytest.approx((i + 1) / 21, rel=0.02)
 
 
+@settings(deadline=None)
 @given(
     st.sampled_from(list(Weight)),
     rates,

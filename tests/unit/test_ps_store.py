@@ -6,7 +6,7 @@ import gc
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offbeat_core.manifest import Manifest, TensorSpec
@@ -101,6 +101,7 @@ def test_a_mean_of_updates_and_buffers_is_exact() -> None:
 numbers = st.floats(-1e3, 1e3, width=32)
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.lists(numbers, min_size=5, max_size=5), st.floats(1, 1000)), min_size=1, max_size=8)
 )
@@ -116,6 +117,7 @@ def test_a_fold_is_the_weighted_mean(updates: list[tuple[list[float], float]]) -
     np.testing.assert_allclose(store.snapshot().values, expected, rtol=1e-5, atol=2e-3)
 
 
+@settings(deadline=None)
 @given(st.lists(st.sampled_from(["read", "drop", "apply", "add", "fold"]), max_size=40))
 def test_no_snapshot_is_ever_half_an_update(events: list[str]) -> None:
     """Every update is constant over the vector: a torn snapshot would hold two different numbers."""
