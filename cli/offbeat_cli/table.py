@@ -107,7 +107,8 @@ def _phase(status: pb.Status) -> str:
 
 
 def _rate(status: pb.Status) -> str:
-    return f"{status.commit_rate:.3g} commits per {status.check_period_s:g} s, one every {status.interval_s:.2f} s"
+    each = f"one every {status.interval_s:.2f} s"
+    return f"{status.commit_rate:.3g} commits per {status.check_period_s:g} s, {each}"
 
 
 def _quality(status: pb.Status) -> str:

@@ -30,8 +30,8 @@ def fleet(tmp_path_factory):
     folder = tmp_path_factory.mktemp("fleet")
     with Children(folder / "logs") as children:
 
-        def start(name, module, **options):
-            return children.start_module(name, module, options)
+        def start(called, module, **options):
+            return children.start_module(called, module, options)
 
         scheduler = start(
             "scheduler",
