@@ -1,16 +1,22 @@
 """What the run's loss says about kappa, the price of training on an old model.
 
-The loss is taken to fall as a + b (s + s0)^(-beta), with s the effective progress so far:
-the integral of v (1 - c/I) / (1 + kappa (I + d)) over all that was trained, at whatever
-intervals. Time and progress are so kept apart: a probe made later, where the loss falls more
-slowly anyhow, is not held to be worse for it. For each kappa of a grid the curve is fitted to
-the whole run by weighted least squares with Huber's weights (Huber 1964), for all s0 and beta of
-a grid at once; these two are integrated out, a and b are maximised.
+The loss is taken to fall along some curve over s, the effective progress so far: the
+integral of v (1 - c/I) / (1 + kappa (I + d)) over all that was trained, at whatever intervals.
+Time and progress are so kept apart: a probe made later, where the loss falls more slowly
+anyhow, is not held to be worse for it. With the right kappa the losses lie on one smooth curve;
+with a wrong one they bend at each change of the interval.
+
+The curve is any mixture a + sum_j b_j exp(-lambda_j s) with a, b_j >= 0. Power laws
+a + b (s + s0)^(-beta) and their sums are such mixtures (Bernstein 1928), so no family has to be
+guessed, and a trend of the interval teaches nothing: only going back and forth does. For
+each kappa of a grid the mixture is fitted to the whole run by non-negative least squares (Lawson,
+Hanson 1974) with Huber's weights (Huber 1964).
 """
 
 from __future__ import annotations
 
 import numpy as np
+from scipy.optimize import nnls
 
 from offbeat_scheduler.search.progress import PRIOR_KAPPA_PER_STEP, Terms
 from offbeat_scheduler.search.record import Record
@@ -18,17 +24,13 @@ from offbeat_scheduler.search.record import Record
 PRIOR_SPREAD = 1.0
 """Standard deviation of log kappa before anything is seen."""
 
-BETAS = np.array([0.5, 1.0, 2.0, 4.0])
-STARTS = np.array([0.01, 0.03, 0.1, 0.3, 1.0, 3.0])
-"""s0 as a share of the progress made so far."""
+DECAYS = np.array([0.0, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0])
+"""lambda_j, in units of one over the progress made so far; 0 is the constant a."""
 
 HUBER = 1.5
 ROUNDS = 3
-MIN_POINTS = 6
-"""Fewer losses than this determine no curve of four parameters."""
-
-TRUST = 1.0
-"""The likelihood's exponent: the curve is a model, and its misfit is not independent noise."""
+MIN_POINTS = 8
+"""Fewer losses than this determine no curve."""
 
 
 class Posterior:
@@ -62,7 +64,7 @@ class Posterior:
         if likelihood is None:
             self.weights = self._prior
             return False
-        weights = self._prior * np.exp(TRUST * (likelihood - likelihood.max()))
+        weights = self._prior * np.exp(likelihood - likelihood.max())
         self.weights = weights / weights.sum()
         return True
 
@@ -93,62 +95,44 @@ def log_likelihood(record: Record, kappa_per_step: np.ndarray) -> np.ndarray | N
     if values.size < MIN_POINTS or not _falling(values):
         return None
     progress = record.progress(kappa_per_step)  # (k, n)
-    total = progress[:, -1:].max(axis=1, keepdims=True)
+    total = progress[:, -1:]
     if not np.all(total > 0):
         return None
-    relative = progress / total
-    base = relative[:, None, :] + STARTS[None, :, None]  # (k, s, n)
-    shape = (base[:, :, None, :]) ** -BETAS[None, None, :, None]  # (k, s, b, n)
-    scale = shape.max(axis=3, keepdims=True)
-    cost, residuals = _fit(shape / scale, values, weights)
-    flat = cost.reshape(cost.shape[0], -1)
-    lowest = flat.min()
-    best = residuals.reshape(-1, values.size)[int(flat.argmin())]
-    trust = _independent_share(best)
-    log = -trust * (flat - lowest)
-    return np.logaddexp.reduce(log, axis=1)
+    cost, residuals = _fit(np.exp(-DECAYS * (progress / total)[..., None]), values, weights)
+    return -_independent_share(residuals[int(cost.argmin())]) * cost
 
 
-def _fit(curve: np.ndarray, values: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Fit a + b * curve with a, b >= 0 along the last axis.
+def _fit(curves: np.ndarray, values: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Fit a non-negative mixture of curves for each kappa.
 
     Args:
-        curve: shape (..., n).
+        curves: shape (k, n, curves).
         values, weights: shape (n,).
 
     Returns:
-        Huber's cost in units of the noise, shape (...), and the residuals, shape (..., n).
+        Huber's cost in units of the noise, shape (k,), and the residuals, shape (k, n).
     """
+    root = np.sqrt(weights)
     noise = _noise(values)
-    robust = np.broadcast_to(weights, curve.shape)
+    robust = np.ones(curves.shape[:2])
     for round_ in range(ROUNDS):
-        residuals = values - _line(curve, values, robust)
+        residuals = values - _mix(curves, values, root * np.sqrt(robust))
         if round_ == 0:
             # The noise about the best curve, if that is more than from one loss to the next.
-            spread = np.median(np.abs(residuals) * np.sqrt(weights), axis=-1) / 0.6745
-            noise = max(noise, float(spread.min()), 1e-9 * float(np.abs(values).max()))
-        size = np.abs(residuals) * np.sqrt(weights) / noise
-        robust = weights * np.minimum(1.0, HUBER / np.maximum(size, 1e-12))
-    residuals = values - _line(curve, values, robust)
-    size = np.abs(residuals) * np.sqrt(weights) / noise
+            spread = np.median(np.abs(residuals) * root, axis=1).min() / 0.6745
+            noise = max(noise, float(spread), 1e-6 * float(np.abs(values).max()))
+        size = np.abs(residuals) * root / noise
+        robust = np.minimum(1.0, HUBER / np.maximum(size, 1e-12))
     cost = np.where(size <= HUBER, 0.5 * size**2, HUBER * (size - 0.5 * HUBER))
-    return cost.sum(axis=-1), residuals
+    return cost.sum(axis=1), residuals
 
 
-def _line(curve: np.ndarray, values: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """a + b * curve by weighted least squares, a and b not negative; shape of `curve`."""
-    total = weights.sum(axis=-1)
-    mean_x = (weights * curve).sum(axis=-1) / total
-    mean_y = (weights * values).sum(axis=-1) / total
-    centred = curve - mean_x[..., None]
-    variance = (weights * centred**2).sum(axis=-1)
-    covariance = (weights * centred * values).sum(axis=-1)
-    slope = np.maximum(0.0, covariance / np.maximum(variance, 1e-300))
-    offset = mean_y - slope * mean_x
-    through_zero = (weights * curve * values).sum(axis=-1) / (weights * curve**2).sum(axis=-1)
-    slope = np.where(offset < 0, np.maximum(0.0, through_zero), slope)
-    offset = np.maximum(0.0, np.where(offset < 0, 0.0, offset))
-    return offset[..., None] + slope[..., None] * curve
+def _mix(curves: np.ndarray, values: np.ndarray, roots: np.ndarray) -> np.ndarray:
+    """The best mixture's values, shape (k, n); `roots` are the square roots of the weights, shape (k, n)."""
+    q, r = np.linalg.qr(curves * roots[..., None])
+    targets = np.einsum("knj,kn->kj", q, values * roots)
+    shares = np.array([nnls(r[k], targets[k])[0] for k in range(len(r))])
+    return np.einsum("knj,kj->kn", curves, shares)
 
 
 def _noise(values: np.ndarray) -> float:

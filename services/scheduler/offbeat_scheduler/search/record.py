@@ -1,7 +1,7 @@
 """The run so far, as a search sees it: losses, and at what pace and interval the fleet trained.
 
-Bounded however long the run is: when it is full, the older half of the losses is merged in
-pairs (a mean of two with double weight loses little), and neighbouring phases are merged.
+Bounded however long the run is: when it is full, neighbouring losses are merged (a mean of two
+with double weight loses little), and so are neighbouring phases of the older half.
 """
 
 from __future__ import annotations
@@ -135,9 +135,15 @@ class Record:
         ]
 
     def _thin(self) -> None:
-        half = MAX_LOSSES // 2
-        old, new = self.points[:half], self.points[half:]
-        self.points = [_mean(*pair) for pair in zip(old[::2], old[1::2], strict=True)] + new
+        """Merge the two neighbours that are closest, measured by how far they are from both ends of the run.
+
+        So the steep beginning and the present stay fine, and what lies between is long and flat.
+        """
+        at = np.array([point.at_s for point in self.points])
+        middle = (at[1:] + at[:-1]) / 2
+        apart = np.diff(at) / (np.minimum(middle - at[0], at[-1] - middle) + self.cadence_s() + 1e-9)
+        first = int(apart.argmin())
+        self.points[first : first + 2] = [_mean(*self.points[first : first + 2])]
 
     def _merge(self) -> None:
         """The older half in pairs, each the mean of two by their duration."""
