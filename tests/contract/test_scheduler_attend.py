@@ -211,6 +211,14 @@ async def test_a_cut_stream_shows_at_once_and_a_goodbye_removes_the_agent(live):
 
 
 @scheduler_test()
+async def test_a_stream_ends_when_the_agent_has_nothing_more_to_say(live):
+    w1 = await live.agent("worker", "w1")
+    await w1.call.done_writing()
+    assert (await w1.end())[0] == grpc.StatusCode.OK
+    assert not (await live.status_where(lambda s: not s.workers[0].attached)).workers[0].attached
+
+
+@scheduler_test()
 async def test_agents_are_told_to_dial_again_when_the_scheduler_stops(live):
     w1 = await live.agent("worker", "w1")
     watch = live.stub.WatchStatus(pb.StatusRequest(every_s=0.05))

@@ -237,6 +237,33 @@ def test_a_server_that_restarts_while_the_run_waits_is_told_again_and_workers_pr
     assert world.status().phase == pb.Status.TRAINING
 
 
+def test_a_worker_that_was_away_while_the_server_restarted_prepares_again(world):
+    ps = world.agent("ps", "ps").join()
+    w1 = world.agent("worker", "w1").join()
+    world.submit(workers=2)
+    ps.say(seeded=True)
+    w1.say(phase=W.READY)
+    w1.say(steps=1)
+    before = world.last("w1").revision
+    w1.cut()
+    world.wait(11)
+    world.agent("ps", "ps", "ps-2").join()
+    w1.join()
+    assert world.last("w1").action == D.PREPARE
+    assert world.last("w1").revision > before
+
+
+def test_nobody_else_may_seed_once_a_worker_is_ready_though_the_server_has_not_said_so_yet(world):
+    world.agent("ps", "ps").join()
+    w1, w2 = (world.agent("worker", f"w{i}").join() for i in (1, 2))
+    world.agent("worker", "w3").join()
+    world.submit(workers=3)
+    w2.say(phase=W.READY)
+    w1.say(phase=W.FAILED, error="it broke")
+    assert not world.last("w2").may_seed
+    assert not world.last("w3").may_seed
+
+
 # ---- directives in training -----------------------------------------------------------------
 
 
@@ -629,6 +656,18 @@ def test_directives_that_changed_while_the_server_was_away_reach_it_on_its_retur
     assert world.last("ps", "next").workers["w2"].trigger.grid.interval_s == 5.0
 
 
+def test_a_server_that_dials_again_gets_all_that_goes_into_replies_once_more(world):
+    ps, _, _ = world.training(2)
+    before = len(world.to("ps", "next"))
+    ps.cut()
+    ps.join()
+    assert len(world.to("ps", "next")) == before + 1
+    assert {name: d.action for name, d in world.last("ps", "next").workers.items()} == {
+        "w1": D.TRAIN,
+        "w2": D.TRAIN,
+    }
+
+
 def test_a_checkpoint_that_failed_is_a_warning_and_training_goes_on(world):
     ps, _, _ = world.training(2)
     ps.say(error="checkpoint: no space left on device")
@@ -803,6 +842,28 @@ def test_the_end_waits_for_the_final_model_but_not_for_ever(world):
     assert any("final model" in warning for warning in status.warnings)
 
 
+def test_the_end_waits_a_little_for_the_workers_last_reports(world):
+    ps, _, (w1, w2) = world.training(2)
+    world.stop()
+    ps.say(finished=True)
+    w1.say(final=True, steps=70)
+    world.wait(4)
+    assert world.status().phase == pb.Status.FINISHING
+    w2.say(final=True, steps=20)
+    assert world.status().phase == pb.Status.IDLE
+    assert [worker.report.steps for worker in world.status().workers] == [70, 20]
+
+
+def test_who_comes_while_a_run_finishes_is_idle(world):
+    world.training(1)
+    world.stop()
+    assert world.status().phase == pb.Status.FINISHING
+    world.agent("worker", "w2").join()
+    world.agent("evaluator", "eval-2").join()
+    assert world.last("w2").action == D.IDLE
+    assert world.last("eval-2", "evaluator").run_id == ""
+
+
 def test_the_end_does_not_wait_for_a_worker_that_died(world):
     ps, _, (w1, w2) = world.training(2)
     w1.die()
@@ -865,7 +926,9 @@ def test_a_waiting_run_can_be_stopped_and_nothing_is_written(world):
 
 
 def test_a_second_run_follows_on_the_same_fleet_with_higher_revisions(world):
-    ps, _, (w1, w2) = world.training(2)
+    ps, evaluator, (w1, w2) = world.training(2)
+    evaluator.evaluate(2, float("nan"))
+    assert world.status().warnings
     world.stop()
     ps.say(finished=True, model_path="/data/1")
     for worker in (w1, w2):
@@ -883,6 +946,7 @@ def test_a_second_run_follows_on_the_same_fleet_with_higher_revisions(world):
     assert world.last("w1").may_seed
     status = world.status()
     assert status.model_path == ""
+    assert not status.warnings
     assert status.outcome == pb.Status.OUTCOME_UNSPECIFIED
     ps.say(seeded=True)
     w1.say(phase=W.READY)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from offbeat.v1 import scheduler_pb2 as pb
 from offbeat_core.config import Settings
 from offbeat_core.errors import OffbeatError
+from offbeat_scheduler import models
 from offbeat_scheduler.event_log import EventLog
 from offbeat_scheduler.events import (
     AgentJoined,
@@ -96,6 +97,8 @@ def test_an_eventful_run_replays_to_identical_decisions(world):
 
 
 def test_the_second_run_of_a_scheduler_replays_without_the_first(world):
+    for name in ("eval-2", "eval-3"):
+        world.agent("evaluator", name).join()
     an_eventful_run(world)
     assert world.hub.members.get("ps")
     world.submit(workers=1)
@@ -106,6 +109,25 @@ def test_the_second_run_of_a_scheduler_replays_without_the_first(world):
     steps = steps_of(world)
     assert [step.event for step in steps if not step.is_same] == []
     assert steps[0].recorded[0]["text"].endswith("was submitted")
+
+
+def test_the_search_for_a_commit_rate_replays_to_identical_decisions(tmp_path):
+    world = World(tmp_path, make_model=models.make_model, start=54_321.987_6)
+    ps, evaluator, (w1, w2) = world.training(2, sync="adsp", check_period_s=5, target={"accuracy": 0.99})
+    for version in range(2, 80):
+        world.wait(0.731)
+        for worker, step_s in ((w1, 0.05), (w2, 0.15)):
+            steps = int(version * 0.731 / step_s)
+            worker.say(steps=steps, samples=32 * steps, step_s=step_s, commit_s=0.1, hold_s=0.01)
+        counts = [pb.CommitCount(worker=name, commits=version // 2) for name in ("w1", "w2")]
+        ps.say(version=version, commits=version, busy_s=0.01 * version, counts=counts)
+        evaluator.evaluate(version, 2.3 / (1 + 0.1 * version), 0.5)
+    world.stop()
+    ps.say(finished=True)
+    world.wait(10)
+    steps = list(replay(world.log_lines(), models.make_model))
+    assert [step.event for step in steps if not step.is_same] == []
+    assert world.status().probes
 
 
 def test_a_log_in_which_an_event_was_changed_does_not_replay(world):
