@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import os
 import time
+import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -507,6 +508,25 @@ def test_commit_that_must_not_overlap_waits(play: Callable[..., None]) -> None:
         assert report.time.wait_s > 0.5 * total
 
     play(scenario, FakeServer(delay_s=0.2))
+
+
+def test_metrics_are_those_of_the_moment(play: Callable[..., None]) -> None:
+    async def scenario(hub: Hub) -> None:
+        def scrape() -> dict[str, float]:
+            url = f"http://127.0.0.1:{hub.station.metrics_port}/metrics"
+            with urllib.request.urlopen(url) as reply:  # of this test's own
+                lines = reply.read().decode().splitlines()
+            return {k: float(v) for k, v in (line.rsplit(" ", 1) for line in lines if line[0] != "#")}
+
+        await hub.training()
+        await hub.until(lambda: hub.scheduler.worker.commits > 3, "commits")
+        figures = await asyncio.to_thread(scrape)
+        assert figures['offbeat_worker_commits_total{worker="w"}'] > 3
+        assert figures['offbeat_worker_training{worker="w"}'] == 1
+        shares = [f'offbeat_worker_time_seconds_total{{share="{s}",worker="w"}}' for s in ("compute", "wait")]
+        assert figures[shares[0]] > figures[shares[1]] == 0
+
+    play(scenario, metrics_listen="127.0.0.1:0")
 
 
 def test_paced_worker_is_paced_and_the_pace_changes_while_running(

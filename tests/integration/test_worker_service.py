@@ -38,6 +38,7 @@ class Fleet:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.processes: dict[str, subprocess.Popen[str]] = {}
+        self.hub = ("scheduler", "ps")
         scheduler = self.start(
             "offbeat_scheduler", "scheduler", listen="127.0.0.1:0", metrics_listen="", folder=folder / "s"
         )
@@ -105,11 +106,22 @@ class Fleet:
             assert time.monotonic() < end, f"{what}; {logs}"
             time.sleep(0.05)
 
+    def send_home(self) -> None:
+        """End the run and all workers; the hub stays."""
+        if self.status().phase != sc.Status.IDLE:
+            self.stub.StopRun(sc.StopRunRequest(), timeout=10)
+            self.until(lambda: self.status().phase == sc.Status.IDLE, "the run's end")
+        self._end([key for key in self.processes if key not in self.hub])
+
     def close(self) -> None:
         self._channel.close()
-        for process in self.processes.values():
+        self._end(list(self.processes))
+
+    def _end(self, keys: list[str]) -> None:
+        processes = [self.processes.pop(key) for key in keys]
+        for process in processes:
             process.terminate()
-        for process in self.processes.values():
+        for process in processes:
             try:
                 process.wait(20)
             except subprocess.TimeoutExpired:
@@ -117,8 +129,23 @@ class Fleet:
                 process.wait()
 
 
+@pytest.fixture(scope="module")
+def with_hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """One hub for all tests of this file: what it is told by one must not disturb the next."""
+    fleet = Fleet(tmp_path_factory.mktemp("fleet"))
+    yield fleet
+    fleet.close()
+
+
 @pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[Fleet]:
+def fleet(with_hub: Fleet) -> Iterator[Fleet]:
+    yield with_hub
+    with_hub.send_home()
+
+
+@pytest.fixture
+def own_fleet(tmp_path: Path) -> Iterator[Fleet]:
+    """A hub that the test may break."""
     fleet = Fleet(tmp_path)
     yield fleet
     fleet.close()
@@ -140,33 +167,33 @@ def test_workers_of_different_speed_train_without_waiting_and_commit_alike(fleet
 
 
 def test_barrier_makes_the_quick_one_wait(fleet: Fleet) -> None:
-    fleet.worker("slow", shard=0, shards=2, step_seconds=0.15)
-    fleet.worker("quick", shard=1, shards=2, step_seconds=0.05)
+    fleet.worker("last", shard=0, shards=2, step_seconds=0.15)
+    fleet.worker("first", shard=1, shards=2, step_seconds=0.05)
     fleet.submit(workers=2, sync="bsp")
-    fleet.until(lambda: fleet.of("quick").commits >= 20, "twenty rounds")
-    quick = fleet.of("quick").report
+    fleet.until(lambda: fleet.of("first").commits >= 20, "twenty rounds")
+    quick = fleet.of("first").report
     time_of = quick.time
     total = time_of.compute_s + time_of.paced_s + time_of.commit_s + time_of.wait_s
     assert time_of.wait_s > 0.3 * total
-    assert abs(fleet.of("slow").commits - fleet.of("quick").commits) <= 1
+    assert abs(fleet.of("last").commits - fleet.of("first").commits) <= 1
 
 
 def test_sigterm_ends_a_training_worker_in_order(fleet: Fleet) -> None:
-    fleet.worker("w", step_seconds=30)
+    fleet.worker("leaver", step_seconds=30)
     fleet.submit(workers=1)
-    fleet.until(lambda: fleet.of("w").report.phase == sc.WorkerReport.TRAINING, "training")
-    process = fleet.processes["w"]
+    fleet.until(lambda: fleet.of("leaver").report.phase == sc.WorkerReport.TRAINING, "training")
+    process = fleet.processes["leaver"]
     process.send_signal(signal.SIGTERM)
     assert process.wait(15) == 0
-    fleet.until(lambda: not fleet.of("w").attached, "the scheduler knows that it left")
-    assert "Traceback" not in fleet.log("w")
+    fleet.until(lambda: not fleet.of("leaver").attached, "the scheduler knows that it left")
+    assert "Traceback" not in fleet.log("leaver")
 
 
 def test_sigterm_is_heard_while_torch_is_being_imported(fleet: Fleet) -> None:
     health = fleet.folder / "health"
-    fleet.launch("offbeat_worker", "w", scheduler=fleet.scheduler, health_file=health)
+    fleet.launch("offbeat_worker", "early", name="early", scheduler=fleet.scheduler, health_file=health)
     fleet.until(health.exists, "it is alive")
-    process = fleet.processes["w"]
+    process = fleet.processes["early"]
     process.send_signal(signal.SIGTERM)
     assert process.wait(15) == 0
 
@@ -183,7 +210,8 @@ def test_newer_process_of_one_name_takes_over_and_the_older_ends(fleet: Fleet) -
     fleet.until(lambda: fleet.of("twin").commits >= 2, "the newer one trains")
 
 
-def test_worker_started_before_its_hub_and_left_by_it_goes_on(fleet: Fleet) -> None:
+def test_worker_goes_on_when_the_parameter_server_is_killed(own_fleet: Fleet) -> None:
+    fleet = own_fleet
     fleet.worker("w", step_seconds=0.02)
     fleet.submit(workers=1)
     fleet.until(lambda: fleet.of("w").commits >= 2, "commits")

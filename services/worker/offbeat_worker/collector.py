@@ -28,6 +28,12 @@ _GAUGES = {
     "hold_s": ("commit_hold_seconds", "Smoothed seconds for which a commit holds the training thread."),
     "steps_since_pull": ("steps_since_pull", "Local updates since the last fresh model."),
 }
+_EVALUATOR = {
+    "loss": "Held-out loss of the last evaluation.",
+    "metric": "The task's metric on held-out data.",
+    "version": "Version of the model that was evaluated last.",
+    "seconds": "Seconds that the last evaluation took.",
+}
 _SHARES = ("compute", "paced", "commit", "wait")
 
 
@@ -40,9 +46,17 @@ class WorkerCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         report = self._report()
-        if report.WhichOneof("kind") != "worker":
-            return
-        figures = report.worker
+        yield from (
+            self._worker(report.worker) if report.HasField("worker") else self._evaluator(report.evaluator)
+        )
+
+    def _evaluator(self, figures: sc.EvaluatorReport) -> Iterator[Metric]:
+        for field, text in _EVALUATOR.items():
+            gauge = GaugeMetricFamily(f"offbeat_evaluator_{field}", text, labels=["worker"])
+            gauge.add_metric([self._name], getattr(figures, field))
+            yield gauge
+
+    def _worker(self, figures: sc.WorkerReport) -> Iterator[Metric]:
         for field, text in _COUNTERS.items():
             counter = CounterMetricFamily(f"offbeat_worker_{field}", text, labels=["worker"])
             counter.add_metric([self._name], getattr(figures, field))

@@ -159,9 +159,9 @@ class EvaluatorAgent:
         self._say(error=str(error), ready=False)
 
     def _say(self, **fields: object) -> None:
+        """Report these fields from now on, beside those reported before."""
         report = sc.EvaluatorReport()
         report.CopyFrom(self._report)
-        report.MergeFrom(sc.EvaluatorReport(**fields))  # type: ignore[arg-type]
         for name, value in fields.items():
             setattr(report, name, value)
         self._report = report

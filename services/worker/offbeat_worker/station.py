@@ -74,6 +74,7 @@ class Station:
         ]
         bulk = Bulk(self._channels[1], settings.name, hello.incarnation)
         self._trainer: training.Trainer | None = None
+        self.metrics_port = 0
         self._pace = Pace(settings.step_seconds)
         self._agent: WorkerAgent | EvaluatorAgent
         if evaluates:
@@ -105,12 +106,12 @@ class Station:
         endpoint = None
         try:
             if self._settings.metrics_listen:
-                _, endpoint = metrics.serve(
+                self.metrics_port, endpoint = metrics.serve(
                     self._settings.metrics_listen, WorkerCollector(self._settings.name, self._agent.report)
                 )
             if self._trainer is not None:
                 self._trainer.start()
-            announce(self._settings.ready_file, name=self._settings.name)
+            announce(self._settings.ready_file, name=self._settings.name, metrics_port=self.metrics_port)
             done, _ = await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
