@@ -372,6 +372,44 @@ def test_malformed_headers_are_said_to_be(ps: Any, fields: dict[str, Any], said:
     ps(body)
 
 
+def test_a_caller_that_is_refused_early_can_send_on_and_learns_why(ps: Any) -> None:
+    """Else its failing write would hide the status from it."""
+
+    async def body(served: Any) -> None:
+        served.direct()
+        await served.seed()
+        stranger = served.caller("stranger")
+        call = served.stub.Commit()
+        await call.write(pb.CommitPart(header=stranger.header(np.ones(6, "<f4"))))
+        for part in parts.cut(np.ones(6, "<f4"), 4):
+            await asyncio.sleep(0.05)
+            await call.write(pb.CommitPart(part=part))
+        await call.done_writing()
+        async with ps.refused(Code.FAILED_PRECONDITION, "has not pulled"):
+            await ps.received(call)
+
+    ps(body)
+
+
+def test_a_caller_that_is_refused_and_sends_for_ever_is_cut_off(
+    ps: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("offbeat_ps.servicer.DRAINED_BYTES", 100_000)
+
+    async def body(served: Any) -> None:
+        served.direct()
+        await served.seed()
+        stranger = served.caller("stranger")
+        call = served.stub.Commit()
+        await call.write(pb.CommitPart(header=stranger.header(np.ones(6, "<f4"))))
+        junk = pb.CommitPart(part=common.Part(data=b"0" * 10_000))
+        with pytest.raises(grpc.aio.AioRpcError):
+            for _ in range(10_000):
+                await call.write(junk)
+
+    ps(body)
+
+
 def test_a_seed_that_is_not_finite_or_not_its_manifest_is_refused(ps: Any) -> None:
     async def body(served: Any) -> None:
         served.direct()

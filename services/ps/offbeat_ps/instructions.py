@@ -29,6 +29,8 @@ class Refusal(Enum):
     QUARANTINED = "quarantined"
     SUPERSEDED = "superseded"
     TOO_MANY = "too_many"
+    TOO_LARGE = "too_large"
+    REPLAY = "replay"
     UNFIT = "unfit"
     STOPPING = "stopping"
 

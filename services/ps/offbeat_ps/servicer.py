@@ -22,6 +22,8 @@ acknowledgement REFUSED.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import functools
 import logging
 import re
@@ -60,6 +62,8 @@ _CODES = {
     Refusal.SUPERSEDED: Code.CANCELLED,
     Refusal.QUARANTINED: Code.PERMISSION_DENIED,
     Refusal.TOO_MANY: Code.RESOURCE_EXHAUSTED,
+    Refusal.TOO_LARGE: Code.RESOURCE_EXHAUSTED,
+    Refusal.REPLAY: Code.UNIMPLEMENTED,
     Refusal.UNFIT: Code.INVALID_ARGUMENT,
     Refusal.STOPPING: Code.UNAVAILABLE,
 }
@@ -71,6 +75,8 @@ _OUTCOMES = {
 }
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 MAX_INCARNATION = 128
+DRAINED_BYTES = 64 * 2**20
+DRAINED_S = 60.0
 
 
 class Malformed(Exception):
@@ -88,16 +94,19 @@ def _translated(method: F) -> F:
         try:
             return await method(self, request, context)
         except Refused as refused:
-            await context.abort(_CODES[refused.refusal], refused.details)
+            code, details = _CODES[refused.refusal], refused.details
         except (Malformed, parts.StreamError) as error:
-            await context.abort(Code.INVALID_ARGUMENT, str(error))
+            code, details = Code.INVALID_ARGUMENT, str(error)
         except Stalled as stalled:
-            await context.abort(Code.DEADLINE_EXCEEDED, str(stalled))
+            code, details = Code.DEADLINE_EXCEEDED, str(stalled)
         except OffbeatError as error:
-            await context.abort(Code.FAILED_PRECONDITION, str(error))
+            code, details = Code.FAILED_PRECONDITION, str(error)
         except MemoryError as error:
             log.error("out of memory: %s", error)
-            await context.abort(Code.RESOURCE_EXHAUSTED, "the parameter server is out of memory")
+            code, details = Code.RESOURCE_EXHAUSTED, "the parameter server is out of memory"
+        if code not in (Code.DEADLINE_EXCEEDED, Code.UNAVAILABLE) and isinstance(request, AsyncIterator):
+            await self._drain(request)
+        return await context.abort(code, details)
 
     return call  # type: ignore[return-value]
 
@@ -126,8 +135,8 @@ class Servicer(rpc.ParameterServerServicer):
                     f"total_bytes: {header.total_bytes} for a manifest of {manifest.total_bytes} bytes"
                 )
             if manifest.total_bytes > self._host.budget.total:
-                await context.abort(
-                    Code.RESOURCE_EXHAUSTED,
+                raise Refused(
+                    Refusal.TOO_LARGE,
                     f"the model takes {manifest.total_bytes / 2**20:.0f} MiB; "
                     f"commit_memory_mb is {self._host.budget.total / 2**20:.0f}: "
                     "raise it on the parameter server",
@@ -140,6 +149,8 @@ class Servicer(rpc.ParameterServerServicer):
                     values = await _receive(requests, header.total_bytes, progress, live)
                     progress.pause()
                     accepted = await live.seed(manifest, values)
+            else:
+                await self._drain(requests)
         return pb.SeedReply(accepted=accepted, version=live.run.version, manifest_digest=manifest.digest)
 
     @_translated
@@ -165,7 +176,7 @@ class Servicer(rpc.ParameterServerServicer):
             header = await _header(requests, "CommitPart")
             self._check_open()
             if header.HasField("replay"):
-                await context.abort(Code.UNIMPLEMENTED, "replay: this server cannot take one yet")
+                raise Refused(Refusal.REPLAY, "replay: this server cannot take one yet")
             live = self._host.run_of(header.run_id)
             _check_name(header.worker, "worker")
             _check_incarnation(header.incarnation)
@@ -223,6 +234,26 @@ class Servicer(rpc.ParameterServerServicer):
     def _check_open(self) -> None:
         if self._host.stopping:
             raise Refused(Refusal.STOPPING, "the parameter server is stopping")
+
+    async def _drain(self, requests: AsyncIterator[Any]) -> None:
+        """Let a caller that is answered early send on, to nobody.
+
+        A grpc.aio client whose write fails reports "Internal error from Core" instead of
+        the status that the server sent.
+        """
+        live = self._host.live
+        manifest = live.manifest if live else None
+        left = max(DRAINED_BYTES, manifest.total_bytes if manifest else 0)
+
+        async def drain() -> None:
+            nonlocal left
+            async for message in requests:
+                left -= message.ByteSize()
+                if left < 0:
+                    return
+
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(drain(), DRAINED_S)
 
     def _run_with_model(self, run_id: str) -> LiveRun:
         """A puller may be told of a run before the server is: to it, the model is not there yet."""
