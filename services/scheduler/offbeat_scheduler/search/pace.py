@@ -35,6 +35,8 @@ class Pace:
         limited_by: what sets the floor, for the operator.
         hopeless: devices too slow to be waited for; they don't raise the floor.
         step_s: seconds per step by device, where known.
+        travel_s: from a deadline until its commits are in the server's model, on average: the step
+            that is under way ends, and the commit travels one way.
     """
 
     now_s: float
@@ -47,6 +49,7 @@ class Pace:
     limited_by: str = ""
     hopeless: tuple[str, ...] = ()
     step_s: dict[str, float] = field(default_factory=dict)
+    travel_s: float = 0.0
 
     @property
     def measured(self) -> bool:
@@ -95,6 +98,7 @@ def measure(fleet: Fleet, check_period_s: float, *, overlap: bool) -> Pace:
         limited_by=limited_by,
         hopeless=hopeless,
         step_s={device.name: device.step_s for device in devices if device.step_s > 0},
+        travel_s=float((step + commit).mean() / 2) if devices else 0.0,
     )
 
 

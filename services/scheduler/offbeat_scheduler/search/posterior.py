@@ -61,7 +61,7 @@ class Posterior:
     def update(self, record: Record) -> bool:
         """Take in a run. False, and the prior again, if its losses say nothing: too few, or not falling."""
         likelihood = log_likelihood(record, self.kappa_per_step)
-        if likelihood is None:
+        if likelihood is None or not np.all(np.isfinite(likelihood)):
             self.weights = self._prior
             return False
         weights = self._prior * np.exp(likelihood - likelihood.max())
@@ -131,8 +131,15 @@ def _mix(curves: np.ndarray, values: np.ndarray, roots: np.ndarray) -> np.ndarra
     """The best mixture's values, shape (k, n); `roots` are the square roots of the weights, shape (k, n)."""
     q, r = np.linalg.qr(curves * roots[..., None])
     targets = np.einsum("knj,kn->kj", q, values * roots)
-    shares = np.array([nnls(r[k], targets[k])[0] for k in range(len(r))])
+    shares = np.array([_non_negative(r[k], targets[k]) for k in range(len(r))])
     return np.einsum("knj,kj->kn", curves, shares)
+
+
+def _non_negative(matrix: np.ndarray, target: np.ndarray) -> np.ndarray:
+    try:
+        return nnls(matrix, target)[0]
+    except RuntimeError:  # it did not come to an end, as some versions of scipy may not: near enough
+        return np.maximum(0.0, np.linalg.lstsq(matrix, target, rcond=None)[0])
 
 
 def _noise(values: np.ndarray) -> float:

@@ -2,6 +2,11 @@
 
 Bounded however long the run is: when it is full, neighbouring losses are merged (a mean of two
 with double weight loses little), and so are neighbouring phases of the older half.
+
+An evaluation sees what was committed, not what was trained: all commit at the same deadlines, so the
+server's model moves in stairs of one interval. Each loss is therefore dated to the last deadline whose
+commits could be in it; read as if it were of its own time, a change of the interval would
+look like a change of progress. The workers' own losses are of the moment.
 """
 
 from __future__ import annotations
@@ -29,14 +34,17 @@ class Phase:
     speed: float  # steps per second of the mean device
     held_s: float
     delay_s: float
+    origin_s: float = 0.0  # of the grid of deadlines
+    travel_s: float = 0.0  # from a deadline until its commits are in the server's model
 
 
 @dataclass(frozen=True)
 class Point:
-    """A loss, or the mean of several neighbours."""
+    """A loss, or the mean of several neighbours. `made_s`: when what it measures had been trained."""
 
     at_s: float
     value: float
+    made_s: float
     weight: float = 1.0
 
 
@@ -54,8 +62,10 @@ class Record:
         if changed:
             self.points.clear()
         self.source = loss.source
-        if np.isfinite(loss.value):
-            self.points.append(Point(loss.at_s, loss.value))
+        seen_before = bool(self.points) and self.points[-1].value == loss.value  # the same model again
+        if np.isfinite(loss.value) and not seen_before:
+            made_s = self._made_s(loss.at_s) if loss.source == "evaluator" else loss.at_s
+            self.points.append(Point(loss.at_s, loss.value, made_s))
         if len(self.points) > MAX_LOSSES:
             self._thin()
         return changed
@@ -64,12 +74,15 @@ class Record:
         """Losses before `moment` belong to another problem."""
         self.points = [point for point in self.points if point.at_s >= moment]
 
-    def train(self, now_s: float, interval_s: float, terms: Terms, measured: bool) -> None:
+    def train(self, now_s: float, interval_s: float, terms: Terms, travel_s: float, measured: bool) -> None:
         """From now on the fleet trains at this interval and pace."""
+        goes_on = bool(self.phases) and self.phases[-1].interval_s == interval_s
+        origin_s = self.phases[-1].origin_s if goes_on else now_s
         if terms.speed.size and measured:
-            phase = Phase(now_s, interval_s, terms.mean_speed, terms.mean_held, terms.mean_delay)
+            pace = (terms.mean_speed, terms.mean_held, terms.mean_delay)
         else:
-            phase = Phase(now_s, interval_s, 0.0, 0.0, 0.0)
+            pace = (0.0, 0.0, 0.0)
+        phase = Phase(now_s, interval_s, *pace, origin_s, travel_s)
         if self.phases and _alike(self.phases[-1], phase):
             return
         if self.phases and self.phases[-1].start_s >= now_s:
@@ -104,9 +117,18 @@ class Record:
         rate = speed * share / (1.0 + kappa * (interval + delay))  # (k, phases)
         reached = np.zeros_like(rate)
         reached[:, 1:] = np.cumsum(rate[:, :-1] * np.diff(start), axis=1)
-        at = np.array([point.at_s for point in self.points])
+        at = np.array([point.made_s for point in self.points])
         index = np.clip(np.searchsorted(start, at, side="right") - 1, 0, None)
         return reached[:, index] + rate[:, index] * np.maximum(0.0, at - start[index])
+
+    def _made_s(self, at_s: float) -> float:
+        """The last deadline whose commits can be in a model that is evaluated at `at_s`."""
+        if not self.phases:
+            return at_s
+        until_s = at_s - self.phases[-1].travel_s
+        phase = next((p for p in reversed(self.phases) if p.start_s <= until_s), self.phases[0])
+        deadlines = np.floor((until_s - phase.origin_s) / phase.interval_s + 1e-6)
+        return max(0.0, phase.origin_s + float(deadlines) * phase.interval_s)
 
     def values(self) -> np.ndarray:
         """Losses, shape (losses,)."""
@@ -155,9 +177,14 @@ class Record:
 
 def _mean(first: Point, second: Point) -> Point:
     weight = first.weight + second.weight
+
+    def mean(one: float, two: float) -> float:
+        return (one * first.weight + two * second.weight) / weight
+
     return Point(
-        (first.at_s * first.weight + second.at_s * second.weight) / weight,
-        (first.value * first.weight + second.value * second.weight) / weight,
+        mean(first.at_s, second.at_s),
+        mean(first.value, second.value),
+        mean(first.made_s, second.made_s),
         weight,
     )
 
@@ -175,6 +202,8 @@ def _blend(first: Phase, second: Phase, first_end_s: float, second_end_s: float)
         mean(first.speed, second.speed),
         mean(first.held_s, second.held_s),
         mean(first.delay_s, second.delay_s),
+        first.origin_s,
+        second.travel_s,
     )
 
 

@@ -132,7 +132,7 @@ class RobustSearch(Search):
         return self._under_way(pace, segment)
 
     def revise(self, pace: Pace, current: Segment) -> Segment | None:
-        self._record.train(pace.now_s, current.interval_s, pace.terms, pace.known)
+        self._record.train(pace.now_s, current.interval_s, pace.terms, pace.travel_s, pace.known)
         too_short = current.interval_s < TOO_SHORT * pace.floor_s
         if not too_short and not self._started_badly(pace, current):
             return None
@@ -315,7 +315,7 @@ class RobustSearch(Search):
         return sum(self._recent) / SMOOTH > (1 + CHANGE) * self._lowest
 
     def _under_way(self, pace: Pace, segment: Segment) -> Segment:
-        self._record.train(pace.now_s, segment.interval_s, pace.terms, pace.known)
+        self._record.train(pace.now_s, segment.interval_s, pace.terms, pace.travel_s, pace.known)
         return segment
 
 
