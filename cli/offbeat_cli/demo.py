@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import importlib.util
 import json
 import shutil
 import signal
@@ -34,6 +35,7 @@ POLL_S = 0.4
 START_S = 180.0  # torch is slow to import on a small machine
 STOP_S = 8.0
 REPORT_EVERY_S = 0.5
+NEEDED = ("grpc_health", "safetensors", "scipy", "torch", "sklearn")
 OUT = Path("offbeat-out")
 WORK = ".services"  # the services' own folders, while they run
 LOCK = ".lock"
@@ -43,6 +45,7 @@ def demo(options: DemoOptions) -> int:
     """Run the demo; returns its exit code."""
     began = time.monotonic()
     todo = plan(options)
+    _check_installed()
     console = Console(stderr=options.as_json)
     with _terminated_like_interrupted(), _own_folder(options.out, todo.name) as folder:
         status, interrupted = _train(todo, options, folder, console)
@@ -68,6 +71,16 @@ def demo(options: DemoOptions) -> int:
     if interrupted:
         raise KeyboardInterrupt
     return outcome.exit_code(status)
+
+
+def _check_installed() -> None:
+    """Raises OffbeatError where a library of a service is missing: the command needs none of them."""
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise OffbeatError(
+            f"demo: {', '.join(missing)} not installed here",
+            "the demo runs all services on this machine: pip install 'offbeat[ps,scheduler,worker,cli]'",
+        )
 
 
 # ---- its folder ----------------------------------------------------------------
