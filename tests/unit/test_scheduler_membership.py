@@ -24,6 +24,17 @@ def test_a_lease_ends_exactly_after_its_length_without_a_report():
     assert members.get("w1") is None
 
 
+def test_time_in_which_the_scheduler_itself_did_not_run_counts_in_no_lease():
+    members = Membership(LEASE_S)
+    members.join(hello("w1"), 0.0)
+    members.join(hello("w2"), 0.0)
+    members.seen("w2", "one", 40.0)  # the first thing that was read afterwards
+    members.excuse(37.0, 40.0)
+    assert members.expire(46.9) == []
+    assert [agent.name for agent in members.expire(47.0)] == ["w1"]
+    assert [agent.name for agent in members.expire(50.0)] == ["w2"]
+
+
 def test_a_cut_stream_keeps_its_lease_and_a_goodbye_does_not():
     members = Membership(LEASE_S)
     members.join(hello("w1"), 0.0)

@@ -51,7 +51,7 @@ def _error(code: grpc.StatusCode, details: str = "") -> grpc.aio.AioRpcError:
     ("error", "verdict"),
     [
         (_error(grpc.StatusCode.UNAVAILABLE), Verdict.AGAIN),
-        (_error(grpc.StatusCode.INTERNAL, "Internal error from Core"), Verdict.AGAIN),
+        (_error(grpc.StatusCode.INTERNAL, "Internal error from Core"), Verdict.UNCLEAR),
         (_error(grpc.StatusCode.RESOURCE_EXHAUSTED), Verdict.AGAIN),
         (TimeoutError(), Verdict.AGAIN),
         (EOFError(), Verdict.AGAIN),
@@ -81,6 +81,18 @@ def test_an_outage_is_said_once_and_once_when_it_is_over(caplog: pytest.LogCaptu
         outage.over()
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
     assert outage.failures == 100
+
+
+def test_an_outage_is_over_once_every_kind_of_call_works_again(caplog: pytest.LogCaptureFixture) -> None:
+    outage = Outage("parameter server 10.0.0.1:50051")
+    with caplog.at_level(logging.INFO):
+        outage.failed("UNAVAILABLE", "commit")
+        outage.over("lease")
+        outage.failed("UNAVAILABLE", "lease")
+        outage.over("lease")
+        assert len(caplog.records) == 1
+        outage.over("commit")
+    assert len(caplog.records) == 2
 
 
 def test_health_is_the_age_of_the_file_in_the_machines_own_time(tmp_path: Path) -> None:
