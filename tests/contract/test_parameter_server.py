@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 import weakref
 from typing import Any
@@ -471,6 +472,26 @@ def test_a_run_that_is_over_takes_no_commit_but_its_model_can_be_pulled(ps: Any)
         async with ps.refused(Code.FAILED_PRECONDITION, "no model yet"):
             await a.pull()
         assert (await served.seed(run_id="run-2")).accepted
+
+    ps(body)
+
+
+def test_runs_that_follow_one_another_leave_nothing_behind(ps: Any) -> None:
+    async def body(served: Any) -> None:
+        served.manifest = Manifest((TensorSpec("weight", (500_000,)),))
+        stores: list[weakref.ref[Any]] = []
+        threads: list[int] = []
+        for number in range(1, 6):
+            run = f"run-{number}"
+            served.direct(revision=number, run_id=run)
+            await served.seed(run_id=run)
+            caller = served.caller("a")
+            await caller.pull(run_id=run)
+            await caller.commit(np.ones(500_000, "<f4"), run_id=run)
+            stores.append(weakref.ref(served.host.live._model.store))
+            threads.append(threading.active_count())
+        await ps.eventually(lambda: sum(store() is not None for store in stores) == 1)
+        await ps.eventually(lambda: threading.active_count() <= threads[0])
 
     ps(body)
 

@@ -163,6 +163,16 @@ def test_exactly_the_model_that_the_evaluator_saw_is_kept_as_the_best(ps: Any) -
     ps(body)
 
 
+def test_a_server_that_ends_right_after_the_run_has_written_its_model(ps: Any) -> None:
+    async def body(served: Any) -> None:
+        served.direct(revision=1)
+        await served.seed()
+        served.direct(revision=2, finished=True)
+
+    ps(body)
+    assert (ps.folder / ps.run / "model.safetensors").exists()
+
+
 # ---- a disk that refuses ------------------------------------------------------------------
 
 

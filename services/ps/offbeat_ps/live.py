@@ -23,6 +23,7 @@ from offbeat.v1 import parameter_server_pb2 as pb
 from offbeat_core.clock import Clock
 from offbeat_core.errors import OffbeatError
 from offbeat_core.manifest import Manifest
+from offbeat_core.pauses import Pauses
 from offbeat_ps import tensorfile
 from offbeat_ps.checkpoint import Captured, Folder, initial_values
 from offbeat_ps.fold import Sums
@@ -114,6 +115,7 @@ class LiveRun:
         self._written = asyncio.Condition()
         self._tried_epoch = 0
         self._wake = asyncio.Event()
+        self._final_tried = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._initial: asyncio.Future[dict[str, Tensor]] | None = None
         self._initial_path = Path(initial_model)
@@ -331,17 +333,21 @@ class LiveRun:
 
     async def close(self) -> None:
         """End: write what is not on disk yet, leave no task behind."""
-        if self._model is not None and not self.run.captured:
-            self._perform(self.run.capture(self._clock.now()))
-        if self._model is not None:
+        model = self._model
+        if model is not None:
+            if not self.run.captured:
+                self._perform(self.run.capture(self._clock.now()))
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._tried(self.run.open_epoch - 1), CLOSE_S)
+            if self.run.over:
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(self._final_tried.wait(), CLOSE_S)
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        if self._model is not None:
-            self._model.lane.close()
+        if model is not None:
+            model.lane.close()
 
     # ---- carrying out ------------------------------------------------------------------
 
@@ -393,10 +399,14 @@ class LiveRun:
 
     async def _keep_time(self) -> None:
         """Let leases end, gates close and checkpoints begin when they are due."""
+        pauses = Pauses(LONGEST_SLEEP_S)
         while not self.finished:
             now = self._clock.now()
+            lost_s = pauses.beat(now)
+            if lost_s:
+                log.warning("this server did not run for %.1f s; leases are longer by that", lost_s)
             before = set(self.run.membership.live)
-            self._perform(self.run.tick(now))
+            self._perform(self.run.tick(now, lost_s))
             if ended := before - self.run.membership.live:
                 names = ", ".join(sorted(ended))
                 log.info("run '%s': no word from %s: the lease ended, nobody waits", self.run_id, names)
@@ -453,6 +463,7 @@ class LiveRun:
                 self._perform(self.run.capture(self._clock.now()))
             await self._tried(self.run.open_epoch - 1)
             self.finished = True
+            self._final_tried.set()
             if written and self.run.captured:
                 self.model_path, self.error = str(model.folder.model.resolve()), ""
                 log.info("the model is at %s", self.model_path)

@@ -43,6 +43,12 @@ class Membership:
         self._live.discard(worker)
         return had
 
+    def excuse(self, lost_s: float, now: float) -> None:
+        """This process did not listen for `lost_s` seconds until now: they count in no lease."""
+        for name in self._live:
+            end = self._ends[name]
+            self._ends[name] = max(end, min(end + lost_s, now + self.lease_s))
+
     def expire(self, now: float) -> list[str]:
         """End the leases that are due; returns whose, by name."""
         ended = sorted(name for name in self._live if self._ends[name] <= now)
@@ -58,7 +64,8 @@ class Membership:
 
     def active(self, now: float) -> Set[str]:
         """The trainers that M counts."""
-        return {name for name, end in self._ends.items() if end + self.window_s >= now}
+        ends = list(self._ends.items())  # in one step: metrics are read from another thread
+        return {name for name, end in ends if end + self.window_s >= now}
 
     def next_end(self) -> float | None:
         """When the next lease ends."""

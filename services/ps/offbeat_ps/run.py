@@ -182,8 +182,13 @@ class Run:
             out.append(self._release(worker))
         return out + self.capture(now)
 
-    def tick(self, now: float) -> list[Instruction]:
-        """Let leases end, cycles close, checkpoints begin. Call it at `wake_at` or later."""
+    def tick(self, now: float, lost_s: float = 0.0) -> list[Instruction]:
+        """Let leases end, cycles close, checkpoints begin. Call it at `wake_at` or later.
+
+        `lost_s`: so long the server itself did not run, and so heard of nobody (`Pauses`).
+        """
+        if lost_s:
+            self.membership.excuse(lost_s, now)
         for worker in self.membership.expire(now):
             self.counters.leases_ended += 1
             self.gate.leave(worker, now)
