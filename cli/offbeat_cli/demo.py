@@ -49,6 +49,8 @@ def demo(options: DemoOptions) -> int:
     console = Console(stderr=options.as_json)
     with _terminated_like_interrupted(), _own_folder(options.out, todo.name) as folder:
         status, interrupted = _train(todo, options, folder, console)
+        if interrupted and not status.elapsed_s:
+            raise KeyboardInterrupt  # nothing was trained: there is nothing to keep
         files = _collect(folder, status)
         found = {
             **outcome.result(status, time.monotonic() - began, todo.speeds),
@@ -163,7 +165,7 @@ class _Running:
 
 def _train(todo: DemoPlan, options: DemoOptions, folder: Path, console: Console) -> tuple[pb.Status, bool]:
     """Start everything, and see the run to its end: (last status, was it interrupted?)."""
-    with Children(folder / "logs") as children, RunView(console, todo.speeds) as view:
+    with Children(folder / "logs") as children, RunView(console) as view:
         view.say(
             f"starting scheduler, parameter server, evaluator and {len(todo.speeds)} workers; logs in "
             f"{_short(folder / 'logs')}"

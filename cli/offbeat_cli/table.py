@@ -16,6 +16,7 @@ from offbeat_cli import outcome
 
 PLAIN_EVERY_S = 5.0
 PROBES_SHOWN = 6
+WAITS = 0.02  # a larger share of waiting is shown in red
 
 
 class RunView:
@@ -23,12 +24,10 @@ class RunView:
 
     Args:
         console: where to; a terminal gets the table, anything else the plain lines.
-        speeds: relative speeds by worker, where the command set them.
     """
 
-    def __init__(self, console: Console, speeds: dict[str, float] | None = None) -> None:
+    def __init__(self, console: Console) -> None:
         self._console = console
-        self._speeds = speeds
         self._live = Live(console=console, refresh_per_second=4) if console.is_terminal else None
         self._last_line_at = -float("inf")
         self._last_line = ""
@@ -51,7 +50,7 @@ class RunView:
 
     def show(self, status: pb.Status) -> None:
         if self._live:
-            self._live.update(render(status, self._speeds))
+            self._live.update(render(status))
             return
         now = time.monotonic()
         if status.phase == self._last_phase and now - self._last_line_at < PLAIN_EVERY_S:
@@ -62,13 +61,14 @@ class RunView:
         self._last_line, self._last_line_at, self._last_phase = line, now, status.phase
 
 
-def render(status: pb.Status, speeds: dict[str, float] | None = None) -> RenderableType:
+def render(status: pb.Status) -> RenderableType:
     """The whole picture: the run, its devices, the search's probes."""
     parts: list[RenderableType] = [_head(status)]
     if status.workers:
-        parts.append(_devices(status, speeds))
+        parts.append(_devices(status))
     if status.probes:
         parts.append(_probes(status))
+    parts += [Text(f"! {error}", style="red") for error in _errors(status)]
     parts += [Text(f"! {warning}", style="yellow") for warning in status.warnings]
     return Group(*parts)
 
@@ -92,6 +92,7 @@ def plain(status: pb.Status) -> str:
                 for worker in status.workers
             )
         )
+    parts += _errors(status)
     return "  ".join(parts)
 
 
@@ -121,10 +122,15 @@ def _quality(status: pb.Status) -> str:
 
 def _worker_phase(worker: pb.WorkerStatus) -> str:
     if worker.error:
-        return f"failed: {worker.error.splitlines()[0]}"
+        return "failed"
     if not worker.attached:
         return "gone"
     return outcome.WORKER_PHASES.get(worker.report.phase, "attached")
+
+
+def _errors(status: pb.Status) -> list[str]:
+    """The first line of each worker's error."""
+    return [f"{worker.name}: {worker.error.splitlines()[0]}" for worker in status.workers if worker.error]
 
 
 def _head(status: pb.Status) -> RenderableType:
@@ -150,27 +156,23 @@ def _head(status: pb.Status) -> RenderableType:
     return Group(title, grid)
 
 
-def _devices(status: pb.Status, speeds: dict[str, float] | None) -> RenderableType:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", title_justify="left")
-    table.add_column("device")
-    for name in ("speed", "steps", "commits", "compute", "paced", "commit", "wait", "loss"):
-        table.add_column(name, justify="right")
-    table.add_column("state")
+def _devices(status: pb.Status) -> RenderableType:
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
+    table.add_column("device", no_wrap=True)
+    for name in ("steps/s", "steps", "commits", "compute", "paced", "commit", "wait", "loss"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("state", no_wrap=True)
     for worker in status.workers:
         share = outcome.shares(worker.report)
-        relative = (speeds or {}).get(worker.name)
-        speed = f"{worker.steps_per_s:.1f}/s" if worker.steps_per_s else "-"
-        waits = share["wait"] > 0.02
-        state = _worker_phase(worker)
         table.add_row(
             worker.name,
-            f"{speed} (x{relative:g})" if relative else speed,
+            f"{worker.steps_per_s:.1f}" if worker.steps_per_s else "-",
             str(worker.report.steps),
             str(worker.commits),
             *(f"{share[name]:.1%}" for name in ("compute", "paced", "commit")),
-            Text(f"{share['wait']:.1%}", style="red" if waits else "green"),
+            Text(f"{share['wait']:.1%}", style="red" if share["wait"] > WAITS else "green"),
             f"{worker.report.train_loss:.4f}" if worker.report.steps else "-",
-            Text(state, style="red" if worker.error or not worker.attached else ""),
+            Text(_worker_phase(worker), style="red" if worker.error or not worker.attached else ""),
         )
     return table
 
@@ -179,6 +181,7 @@ def _probes(status: pb.Status) -> RenderableType:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     for name in ("probe", "rate", "interval", "loss", "reward"):
         table.add_column(name, justify="right")
+    table.add_column("")
     first = max(0, len(status.probes) - PROBES_SHOWN)
     for number, probe in list(enumerate(status.probes, start=1))[first:]:
         table.add_row(
@@ -186,7 +189,8 @@ def _probes(status: pb.Status) -> RenderableType:
             f"{probe.rate:.3g}",
             f"{probe.interval_s:.2f} s",
             f"{probe.loss_start:.3f} → {probe.loss_end:.3f}",
-            f"{probe.reward:.4g}" + (" chosen" if probe.chosen else ""),
+            f"{probe.reward:.4g}",
+            "chosen" if probe.chosen else "",
             style="bold" if probe.chosen else "",
         )
     return table

@@ -344,4 +344,6 @@ def test_a_folder_where_another_demo_runs_is_refused(tmp_path):
     finally:
         os.kill(demo.pid, signal.SIGTERM)
         demo.communicate(timeout=60)
+    assert demo.returncode == 130
     _nobody_left(out)
+    assert [path.name for path in out.iterdir()] == ["logs"]  # nothing was trained, so nothing is in the way

@@ -7,7 +7,14 @@ import pytest
 import yaml
 
 from offbeat_cli.examples import MODELS, text
-from offbeat_core.config import validate
+from offbeat_core.config import (
+    ParameterServerSettings,
+    RunSettings,
+    SchedulerSettings,
+    WorkerSettings,
+    service_parser,
+    validate,
+)
 from offbeat_core.errors import OffbeatError
 
 EXAMPLES = Path(__file__).parents[2] / "deploy" / "examples"
@@ -46,3 +53,26 @@ def test_a_block_that_is_commented_out_can_be_taken_in_at_once():
 def test_an_unknown_kind_is_an_error_with_a_proposal():
     with pytest.raises(OffbeatError, match=r"did you mean 'scheduler'\?"):
         text("schedular")
+
+
+def test_the_runs_shown_in_the_docs_are_valid():
+    page = (Path(__file__).parents[2] / "docs" / "running.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```yaml\n(.*?)```", page, flags=re.DOTALL)
+    assert len(blocks) >= 5
+    for block in blocks:
+        validate(RunSettings, {"task": "digits", **yaml.safe_load(block)}, block)
+
+
+def test_the_options_shown_in_the_docs_exist():
+    page = (Path(__file__).parents[2] / "docs" / "running.md").read_text(encoding="utf-8")
+    services = {
+        "offbeat-scheduler": SchedulerSettings,
+        "offbeat-ps": ParameterServerSettings,
+        "offbeat-worker": WorkerSettings,
+    }
+    seen = 0
+    for command, rest in re.findall(r"^(offbeat-\w+) +(--.*)$", page, flags=re.MULTILINE):
+        parser = service_parser(services[command], command, "")
+        parser.parse_args(rest.split())  # ends the test where one is unknown
+        seen += 1
+    assert seen >= 4

@@ -1,5 +1,6 @@
 """What a status means: ended or not, exit codes, shares, the JSON object."""
 
+import io
 import json
 
 import pytest
@@ -111,12 +112,30 @@ def test_the_value_is_what_the_target_speaks_of():
     assert outcome.value(a_status(evaluations=[], loss=0, metric=0)) is None
 
 
+def _rendered(status, width):
+    console = Console(width=width, record=True, file=io.StringIO())
+    console.print(render(status))
+    return console.export_text()
+
+
 def test_the_table_shows_the_run_its_devices_and_its_probes():
-    console = Console(width=120, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    console.print(render(a_status(warnings=["worker-9 is slow"]), {"worker-1": 3.0}))
-    shown = console.export_text()
-    for text in ("digits", "training", "accuracy 0.91", "worker-1", "(x3)", "70.0%", "chosen", "worker-9"):
+    shown = _rendered(a_status(warnings=["worker-9 is slow"]), width=100)
+    for text in ("digits", "training", "accuracy 0.91", "worker-1", "3.3", "70.0%", "chosen", "worker-9 is"):
         assert text in shown
+
+
+def test_the_table_fits_a_terminal_of_80_columns():
+    status = a_status()
+    status.workers[0].report.steps = 1234567
+    assert "…" not in _rendered(status, width=80)
+
+
+def test_a_failed_worker_is_named_below_the_table():
+    status = a_status()
+    status.workers.add(name="worker-2", attached=True, error="tasks: no such task\nmore")
+    shown = _rendered(status, width=80)
+    assert "! worker-2: tasks: no such task" in shown
+    assert "failed" in shown
 
 
 def test_the_plain_line_says_the_same():
@@ -128,7 +147,10 @@ def test_the_plain_line_says_the_same():
 def test_a_failed_worker_is_named_with_its_error():
     status = a_status(phase=pb.Status.WAITING, message="2 of 3 workers")
     status.workers.add(name="worker-2", attached=True, error="tasks: no such task\nmore")
-    assert "worker-2 failed: tasks: no such task" in plain(status)
+    line = plain(status)
+    assert "worker-2 failed" in line
+    assert "worker-2: tasks: no such task" in line
+    assert len(line.splitlines()) == 1
 
 
 def test_elsewhere_than_in_a_terminal_lines_come_seldom_but_at_each_change_of_phase(capsys):
