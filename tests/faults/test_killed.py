@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.fleet import Fleet, Phase, of, training
 
 from offbeat.v1 import scheduler_pb2 as pb
+from support.fleet import Fleet, Phase, of, training
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 

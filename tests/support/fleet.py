@@ -71,7 +71,7 @@ class Fleet:
     # ---- processes ---------------------------------------------------------------
 
     def restore(self, workers: int) -> None:
-        """Have a hub, worker-1, ... and an evaluator as they are by default, nobody else, and no active run."""
+        """Have hub, worker-1, ... and evaluator as they are by default, nobody else, and no active run."""
         usual = ["scheduler", "parameter-server", "evaluator", *_names(workers)]
         for name in self._current:
             if self.runs(name) and (name not in usual or self._unusual[name]):

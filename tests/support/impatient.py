@@ -1,4 +1,4 @@
-"""`python -m support.impatient OPTIONS`: offbeat-worker that notices a dead link in seconds, not in a minute."""
+"""`python -m support.impatient`: offbeat-worker that notices a dead link in seconds, not in a minute."""
 
 import sys
 

@@ -89,9 +89,9 @@ class World:
         )
         return self.tokens
 
-    def tick(self, now: float) -> None:
+    def tick(self, now: float, lost_s: float = 0.0) -> None:
         self.now = now
-        self.carry_out(self.run.tick(now))
+        self.carry_out(self.run.tick(now, lost_s))
 
     def ack(self, token: int) -> Ack:
         return self.replies[token][0]
@@ -265,6 +265,20 @@ def test_the_gate_is_released_when_a_lease_ends() -> None:
     world.tick(9.9)
     assert token not in world.replies
     world.tick(10.0)
+    assert world.ack(token).weight == 1.0
+    assert world.run.counters.leases_ended == 1
+
+
+def test_time_in_which_the_server_itself_did_not_run_counts_in_no_lease() -> None:
+    world = World(BARRIER)
+    world.pull("a", "dead")
+    world.tick(2.0)
+    token = world.commit("a", 1)
+    world.tick(40.0, lost_s=37.0)
+    assert token not in world.replies
+    world.tick(46.9)
+    assert token not in world.replies
+    world.tick(47.0)
     assert world.ack(token).weight == 1.0
     assert world.run.counters.leases_ended == 1
 

@@ -218,6 +218,7 @@ def test_every_kind_of_event_can_be_written_and_read_back():
         RunSubmitted("r-1", run_settings(target={"accuracy": 0.9}, sync={"fake": {"x": [1, 2]}})),
         StopRequested("why not"),
         Tick(),
+        Tick(lost_s=4.25),
     ]
     for event in events:
         line = json.dumps(record(event), allow_nan=False)

@@ -79,7 +79,12 @@ class StopRequested:
 
 @dataclass(frozen=True)
 class Tick:
-    """The time that `Hub.next_wake` asked for has come."""
+    """The time that `Hub.next_wake` asked for has come.
+
+    `lost_s`: so many seconds until now the scheduler itself did not run, and so heard of nobody.
+    """
+
+    lost_s: float = 0.0
 
 
 Event = (

@@ -53,6 +53,10 @@ class Hub:
         self.run: Run | None = None
 
     @property
+    def lease_s(self) -> float:
+        return self._state.lease_s
+
+    @property
     def warnings(self) -> list[str]:
         return list(self._out.warnings.values())
 
@@ -95,7 +99,7 @@ class Hub:
             if self.active_run:
                 self.active_run.stop(event.reason, now)
         elif isinstance(event, Tick):
-            self._tick(now)
+            self._tick(now, event.lost_s)
         return self._taken(now)
 
     def _taken(self, now: float) -> list[Instruction]:
@@ -165,7 +169,10 @@ class Hub:
         if self.run is not None:
             self.run.left(agent, reason, now, goodbye=goodbye)
 
-    def _tick(self, now: float) -> None:
+    def _tick(self, now: float, lost_s: float) -> None:
+        if lost_s:
+            self._out.say(f"the scheduler itself did not run for {lost_s:.1f} s; leases are longer by that")
+            self.members.excuse(lost_s, now)
         for agent in self.members.expire(now):
             reason = f"was silent for {self._state.lease_s:g} s"
             self._out.add(

@@ -192,6 +192,11 @@ class Membership:
         agent.attached = False
         return self._agents.pop(name) if goodbye else None
 
+    def excuse(self, lost_s: float, now: float) -> None:
+        """Nobody listened for `lost_s` seconds until now: they count in no lease."""
+        for agent in self:
+            agent.seen_s = min(now, agent.seen_s + lost_s)
+
     def expire(self, now: float) -> list[Agent]:
         """Remove and return the members whose lease has ended."""
         if since(self._no_expiry_before, now) < 0:

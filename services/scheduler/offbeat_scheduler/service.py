@@ -15,6 +15,7 @@ import grpc
 from offbeat.v1 import scheduler_pb2 as pb
 from offbeat_core.clock import Clock
 from offbeat_core.errors import OffbeatError
+from offbeat_core.pauses import Pauses
 from offbeat_scheduler.event_log import EventLog
 from offbeat_scheduler.events import (
     AgentJoined,
@@ -38,6 +39,9 @@ from offbeat_scheduler.timing import since
 
 QUEUED_DIRECTIVES = 256
 """An agent that does not read so many directives is cut off; it dials again and is told what holds."""
+
+BEATS = 0.1
+"""Of a lease: so often the scheduler makes sure that it was running all the time."""
 
 CLOSED = {
     "superseded": grpc.StatusCode.ABORTED,
@@ -105,6 +109,7 @@ class SchedulerService:
         self._said_problem = ""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = float("inf")
+        self._pauses = Pauses(hub.lease_s * BEATS)
         self.events = 0
         self._next_event = asyncio.Event()
         self.is_closed = False
@@ -149,8 +154,9 @@ class SchedulerService:
 
     def _set_timer(self, now: float) -> None:
         """Leases and wishes to wake mostly move away: a timer that is early enough is left alone."""
-        wake = self.hub.next_wake(now)
-        if self.is_closed or wake is None or wake >= self._timer_at:
+        wake, beat = self.hub.next_wake(now), self._pauses.due(now)
+        wake = beat if wake is None else min(wake, beat)
+        if self.is_closed or wake >= self._timer_at:
             return
         if self._timer is not None:
             self._timer.cancel()
@@ -160,9 +166,10 @@ class SchedulerService:
     def _on_timer(self) -> None:
         self._timer, self._timer_at = None, float("inf")
         now = self.now()
+        lost_s = since(0.0, self._pauses.beat(now))
         wake = self.hub.next_wake(now)
-        if wake is not None and wake <= now:
-            self.feed(Tick())
+        if lost_s or (wake is not None and wake <= now):
+            self.feed(Tick(lost_s))
         else:
             self._set_timer(now)
 
