@@ -248,6 +248,7 @@ class LiveRun:
         self._updates[token] = update
         del update  # a held call must not hold the memory of what was added to the sums
         call = self._calls[token] = asyncio.get_running_loop().create_future()
+        refused = self.run.counters.refused
         try:
             self._perform(
                 self.run.commit(
@@ -268,6 +269,8 @@ class LiveRun:
                 )
             )
             self._changed()
+            if self.run.counters.refused != refused:
+                self._say_refused(header.worker)
             if self.run.rules.deadline_s is not None:
                 self._wake.set()
             held = self.run.held.get(header.worker)
@@ -278,6 +281,16 @@ class LiveRun:
             self._calls.pop(token, None)
             self._updates.pop(token, None)
             self.run.abandon(token)
+
+    def _say_refused(self, worker: str) -> None:
+        entry = self.run.ledger.entries[worker]
+        log.warning(
+            "run '%s': the update of %s was refused: %s%s",
+            self.run_id,
+            worker,
+            entry.refusal,
+            "; it is quarantined" if entry.quarantined else "",
+        )
 
     async def _model_norm(self, model: _Model) -> float:
         snapshot = await model.lane.submit(model.store.snapshot)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from offbeat_core.clock import Clock
+
+log = logging.getLogger("offbeat_ps")
 
 STALL_S = 60.0
 """No part moved for so long: the transfer is given up."""
@@ -63,6 +66,7 @@ class Stalls:
             if progress.since is not None and now - progress.since > self.stall_s and not progress.stalled:
                 progress.stalled = True
                 self.ended += 1
+                log.warning("a transfer in which nothing moved for %g s is given up", self.stall_s)
                 progress.task.cancel()
 
     async def keep_watch(self) -> None:
