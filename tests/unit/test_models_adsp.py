@@ -230,6 +230,14 @@ def test_before_anything_is_measured_the_interval_is_safe_and_a_look_is_taken_so
     assert hand.plan.wake_at_s <= 1
 
 
+@pytest.mark.parametrize("search", ["robust", "formula"])
+def test_as_long_as_nothing_is_measured_the_interval_stays_safe(search):
+    hand = Hand(adsp(search=search), {name: Device(name) for name in trio()})
+    for _ in range(30):
+        hand.to(hand.now_s + 2)
+        assert 1 <= hand.plan.interval_s <= PERIOD_S
+
+
 def test_an_interval_shorter_than_a_commit_is_given_up_as_soon_as_that_is_known():
     hand = Hand(adsp(), {name: Device(name, step_s=d.step_s) for name, d in trio().items()})
     hand.to(2.5)

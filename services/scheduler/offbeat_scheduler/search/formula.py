@@ -51,7 +51,7 @@ class FormulaSearch(Search):
 
     def next(self, pace: Pace) -> Segment:
         self._began_s = pace.now_s if self._began_s is None else self._began_s
-        late = pace.known and pace.now_s >= self._began_s + PATIENCE_PERIODS * pace.check_period_s
+        late = pace.usable and pace.now_s >= self._began_s + PATIENCE_PERIODS * pace.check_period_s
         if not (pace.measured or late):
             # As soon as everything is measured, `revise` ends this.
             return period(pace, self._rate) if self._rate else Segment(start_interval(pace), 1)

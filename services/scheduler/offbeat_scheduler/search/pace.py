@@ -61,6 +61,11 @@ class Pace:
         return bool(self.step_s)
 
     @property
+    def usable(self) -> bool:
+        """Is a step and a commit of somebody known, so that an interval can be computed at all?"""
+        return self.known and bool((self.terms.held + self.terms.delay).max() > 0)
+
+    @property
     def max_rate(self) -> int:
         """The most commits per check period; at least 1."""
         return max(1, int(self.check_period_s / self.floor_s + 1e-9))

@@ -39,6 +39,7 @@ DISTINCT = 1.15
 
 COMMITS_PER_PROBE = 3
 LOSSES_PER_PROBE = 3
+MIN_LOSSES = 2
 MIN_PROBES = 2
 
 KNOWN = 0.8
@@ -172,7 +173,7 @@ class RobustSearch(Search):
             self._open = _Open(pace.now_s, self._next_interval(pace))
         probe = self._open
         elapsed_s = pace.now_s - probe.start_s
-        missing_s = max(LOSSES_PER_PROBE * self._record.cadence_s() - elapsed_s, 0.0)
+        missing_s = max(self._losses(pace) * self._record.cadence_s() - elapsed_s, 0.0)
         commits = max(
             self._commits(pace, probe.interval_s) - probe.commits,
             math.ceil(missing_s / probe.interval_s),
@@ -187,14 +188,20 @@ class RobustSearch(Search):
         elapsed_s = pace.now_s - probe.start_s
         if probe.commits < self._commits(pace, probe.interval_s):
             return False
-        if elapsed_s >= max(PATIENCE_PERIODS * pace.check_period_s, 4 * probe.interval_s):
+        patient_s = max(PATIENCE_PERIODS * pace.check_period_s, 4 * probe.interval_s)
+        if pace.usable and elapsed_s >= patient_s:
             return True  # no loss, or no measurement, for so long: go on without
-        return pace.measured and len(self._record.between(probe.start_s, pace.now_s)) >= LOSSES_PER_PROBE - 1
+        return pace.measured and len(self._record.between(probe.start_s, pace.now_s)) >= MIN_LOSSES
 
     def _commits(self, pace: Pace, interval_s: float) -> int:
         """How many commits of each worker make a probe."""
         fit = math.floor(pace.check_period_s / interval_s + 1e-9)
         return min(COMMITS_PER_PROBE, max(COMMITS_PER_PROBE - 1, fit))
+
+    def _losses(self, pace: Pace) -> int:
+        """How many losses a probe should see: fewer where that would take longer than a check period."""
+        fit = LOSSES_PER_PROBE * self._record.cadence_s() <= pace.check_period_s
+        return LOSSES_PER_PROBE if fit else MIN_LOSSES
 
     def _finish(self, pace: Pace, probe: _Open) -> None:
         points = self._record.between(probe.start_s, pace.now_s)
