@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import logging
 import os
 import time
 import urllib.request
@@ -112,6 +113,8 @@ class FakeServer(ps_grpc.ParameterServerServicer):
             self.faults = self.faults[1:]
         if fault == "unavailable":
             await context.abort(grpc.StatusCode.UNAVAILABLE, "not today")
+        if fault == "run forgotten":
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "run 'run-1' is not known here")
         if fault == "superseded":
             await context.abort(grpc.StatusCode.ABORTED, "a newer incarnation")
         if fault == "stall":
@@ -444,6 +447,21 @@ def test_a_server_that_stands_still_is_given_up_and_tried_again(
         await hub.until(lambda: hub.scheduler.worker.retries == 1, "one retry")
 
     play(scenario, FakeServer(faults=["stall"]))
+
+
+def test_server_that_forgot_the_run_is_said_once_and_the_update_kept(
+    play: Callable[..., None], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def scenario(hub: Hub) -> None:
+        await hub.training()
+        await hub.until(lambda: hub.scheduler.worker.commits, "a commit in the end")
+        assert hub.server.applied[0].sequence == 1
+        assert caplog.text.count("cannot be reached") == 1
+        assert caplog.text.count("is back") == 1
+
+    play(scenario, FakeServer(faults=["run forgotten"] * 4))
 
 
 def test_worker_that_rests_takes_the_model_of_the_day_when_it_trains_again(

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine
@@ -36,6 +37,12 @@ log = logging.getLogger(__name__)
 
 NOT_YET_S = 0.2
 """Between two looks for a model that is not there yet."""
+
+PATIENT_TRIES = 3
+"""A server that hears of a run a little later than its workers is no news; one that forgot it is."""
+
+CALLS, LEASE = "calls", "lease"
+"""What may fail on its own: an outage is over once both work."""
 
 Phase = sc.WorkerReport.Phase
 T = TypeVar("T")
@@ -240,7 +247,7 @@ class WorkerAgent:
             case training.Settled():
                 if not self._settled.done():
                     self._settled.set_result(None)
-            case training.Started():
+            case training.Started() if not self._rested:
                 log.info("run %s: training", self._run_id)
                 self._enter(Phase.TRAINING)
             case training.Failed():
@@ -350,9 +357,9 @@ class WorkerAgent:
             try:
                 reply = await self._bulk.renew(run_id)
             except RETRIED as error:
-                self._weigh(error)
+                self._weigh(error, LEASE)
                 continue
-            self._outage.over()
+            self._outage.over(LEASE)
             lease_s = reply.lease_s or lease_s
             if not reply.known and not self._flying:  # a commit in flight makes it known again
                 await self._pull_again(run_id, built)
@@ -374,7 +381,7 @@ class WorkerAgent:
         try:
             model = await self._bulk.pull(run_id, pb.ROLE_WORKER, manifest=built.manifest)
         except RETRIED as error:
-            self._weigh(error)
+            self._weigh(error, LEASE)
             return
         if model.vector is None:
             return
@@ -395,20 +402,23 @@ class WorkerAgent:
         Raises Superseded, _Wrong, ManifestMismatch: trying again would not help.
         """
         waits = delays(longest=5.0)
-        while True:
+        for tries in itertools.count(1):
             try:
                 result = await attempt()
             except RETRIED as error:
-                verdict = self._weigh(error)
+                verdict = self._weigh(error, CALLS)
                 if verdict is Verdict.NOT_YET and until_not_yet:
                     return None
+                if verdict is not Verdict.AGAIN and tries == PATIENT_TRIES:
+                    self._outage.failed(describe(error), CALLS)
                 if verdict is Verdict.NOT_PULLED:
                     await self._introduce()
             else:
-                self._outage.over()
+                self._outage.over(CALLS)
                 return result
             await asyncio.sleep(next(waits))
             again()
+        raise AssertionError("itertools.count has ended")
 
     async def _introduce(self) -> None:
         """A server that was restarted does not know this process: only a pull makes it known.
@@ -419,9 +429,9 @@ class WorkerAgent:
         try:
             await self._bulk.pull(self._run_id, pb.ROLE_WORKER, manifest=self._manifest)
         except RETRIED as error:
-            self._weigh(error)
+            self._weigh(error, CALLS)
 
-    def _weigh(self, error: BaseException) -> Verdict:
+    def _weigh(self, error: BaseException, call: str) -> Verdict:
         """Count an error and say it once; raises where trying again would not help."""
         verdict = judge(error)
         if verdict is Verdict.SUPERSEDED:
@@ -430,7 +440,7 @@ class WorkerAgent:
             raise _Wrong(f"parameter server: {describe(error)}") from error
         if verdict is Verdict.AGAIN:
             self._retries += 1
-            self._outage.failed(describe(error))
+            self._outage.failed(describe(error), call)
         else:
             log.debug("parameter server: %s", describe(error))
         return verdict

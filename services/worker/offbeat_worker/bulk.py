@@ -42,6 +42,7 @@ class Verdict(Enum):
     """What an error means."""
 
     AGAIN = "again"  # not reached, or broken off: try again
+    UNCLEAR = "unclear"  # gRPC may have lost the server's own words (see HESITATE_S): try again
     NOT_YET = "not yet"  # the server is not that far: no model yet, or another run
     NOT_PULLED = "not pulled"  # the server does not know this process: pull, then try again
     SUPERSEDED = "superseded"  # a newer process of this name took over
@@ -53,6 +54,8 @@ def judge(error: BaseException) -> Verdict:
         match error.code():
             case grpc.StatusCode.FAILED_PRECONDITION | grpc.StatusCode.NOT_FOUND:
                 return _judge_precondition(error.details() or "")
+            case grpc.StatusCode.INTERNAL:
+                return Verdict.UNCLEAR
             case grpc.StatusCode.ABORTED:
                 return Verdict.SUPERSEDED
             case (
