@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offbeat_core.averages import SmoothedMean
+from offbeat_core.averages import RunningMedian, SmoothedMean
 from offbeat_core.channels import is_loopback, listen, make_server, split_address
 from offbeat_core.clock import VirtualClock
 from offbeat_core.errors import ExitCode, OffbeatError, guard
@@ -52,6 +52,17 @@ def test_the_smoothed_mean_follows_a_change():
     for value in [1.0] * 20 + [2.0] * 20:
         mean.add(value)
     assert 1.95 < mean.value < 2.0
+
+
+def test_the_running_median_ignores_one_far_value_and_follows_a_change():
+    median = RunningMedian(5)
+    assert median.value == 0
+    for value in [1.0, 1.0, 30.0, 1.0, 1.0]:
+        median.add(value)
+    assert median.value == 1.0
+    for value in [2.0] * 3:
+        median.add(value)
+    assert median.value == 2.0
 
 
 def test_retry_delays_double_up_to_a_ceiling_with_jitter_below_it():

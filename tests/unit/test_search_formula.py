@@ -72,7 +72,7 @@ def test_a_thousand_devices_are_decided_by_groups_of_like_ones():
     assert true.argmax() == 1
 
 
-# ---- adsp.md's setting: Γ = 20 s, 18 devices, H 3.3, slowest step 1 s ------------------
+# ---- 18 devices, H 3.3, slowest step 1 s, Γ = 20 s -------------------------------------
 
 
 def setting(commit_s, overlap):

@@ -315,7 +315,7 @@ def test_it_never_probes_more_than_it_may():
 
 
 KAPPA = 0.0134
-"""Reproduces the table of adsp.md: its times, and where its optimum lies in each regime."""
+"""With it the optimum lies at many, some or few commits per period as a commit takes 0.1, 1 or 3 steps."""
 
 SEEDS = (1, 2)
 

@@ -46,7 +46,7 @@ class Trainer:
     """A device's state: its models, its trigger, what it measured. The driver moves it in time.
 
     `base` is what the next update is the difference to, `copy` what was sent: when a fresh W
-    arrives, local becomes W + (local - copy) (`adsp.md`).
+    arrives, local becomes W + (local - copy) (`docs/adsp.md`).
     """
 
     def __init__(self, device: VirtualDevice, index: int, seed: int) -> None:

@@ -56,7 +56,7 @@ class Result:
 def time_to_loss(evaluations: tuple[Evaluation, ...], loss: float, window: int = 10) -> float:
     """When the mean of the last `window` evaluations first was at or below `loss`, seconds; inf if never.
 
-    One crossing of one evaluation is noise (`adsp.md`, "Measuring it honestly").
+    One crossing of one evaluation is noise (`docs/adsp.md`, "Measuring it").
     """
     total = 0.0
     for index, evaluation in enumerate(evaluations):

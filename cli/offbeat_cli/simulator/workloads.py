@@ -41,7 +41,7 @@ class PowerLaw:
     """Loss a + b (s + s0)^(-beta) + noise; s: effective steps of the mean device.
 
     A step on a model of age t counts 1/(1 + kappa t)^2, so that an interval of I seconds
-    counts I/(1 + kappa I) in all: what `adsp.md` found of progress per step. Nothing else
+    counts I/(1 + kappa I) in all: what `docs/adsp.md` found of progress per step. Nothing else
     of the search's own model is in here: progress enters by commits, with their weights.
 
     Args:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import statistics
+from collections import deque
+
 
 class SmoothedMean:
     """Exponential average without bias towards its start.
@@ -31,3 +34,25 @@ class SmoothedMean:
     def value(self) -> float:
         """The average so far; 0 before the first value."""
         return self._sum / self._norm if self._norm else 0.0
+
+
+class RunningMedian:
+    """The median of the last few values: one far out changes nothing, a change shows after half of them.
+
+    Args:
+        window: how many values.
+    """
+
+    def __init__(self, window: int = 5) -> None:
+        if window < 1:
+            raise ValueError(f"window: {window} is not positive")
+        self._values: deque[float] = deque(maxlen=window)
+
+    def add(self, value: float) -> float:
+        self._values.append(value)
+        return self.value
+
+    @property
+    def value(self) -> float:
+        """0 before the first value."""
+        return statistics.median(self._values) if self._values else 0.0

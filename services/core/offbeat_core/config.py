@@ -94,7 +94,7 @@ class SchedulerSettings(HubSettings):
     run: Path | None = Field(None, description="A run file to submit at the start.")
     fetch_command: str = Field(
         "",
-        description="Logged when a run ends, with the model's path for {path}: how to get it out of a container.",
+        description="Logged when a run ends, with the model's path for {path}: how to fetch it.",
     )
     lease_s: float = Field(10.0, gt=0, description="An agent that reported nothing for so long has left.")
     report_every_s: float = Field(1.0, gt=0, description="How often agents report.")

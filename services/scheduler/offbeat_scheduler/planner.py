@@ -119,7 +119,9 @@ class Planner:
     def _announce(self, old: Plan | None, plan: Plan) -> None:
         """Say what changed: in the log of events, and to a person."""
         period = f"{self._settings.check_period_s:g} s"
-        for probe in plan.probes[len(old.probes) if old else 0 :]:
+        # By time, not by number: a model may keep the last ones only.
+        known_s = old.probes[-1].start_s if old and old.probes else -math.inf
+        for probe in (probe for probe in plan.probes if probe.start_s > known_s):
             self._out.add(ProbeEnded(probe))
             self._out.say(
                 f"probe at {probe.rate:.4g} commits per {period} (every {probe.interval_s:.3g} s): "

@@ -2,7 +2,7 @@
 
 The source's U is the sum of learning rate * gradient over the local steps since the
 last pull, so U = base - local, where base is the model that they started from
-(Hu, Wang, Wu, AAAI 2020; `adsp.md`). A commit travels while training goes on:
+(Hu, Wang, Wu, AAAI 2020; `docs/adsp.md`). A commit travels while training goes on:
 
     cut:    U = base - local goes out;  base <- local (the copy of what was sent)
     step:   local moves on; base - local is now what was done in flight

@@ -23,7 +23,7 @@ import numpy as np
 from offbeat.v1 import common_pb2 as pb
 from offbeat.v1 import parameter_server_pb2 as ps
 from offbeat.v1 import scheduler_pb2 as sc
-from offbeat_core.averages import SmoothedMean
+from offbeat_core.averages import RunningMedian
 from offbeat_core.manifest import Manifest
 from offbeat_core.retry import delays
 from offbeat_worker import training
@@ -79,7 +79,7 @@ class WorkerAgent:
         self._tasks: set[asyncio.Task[None]] = set()
         self._flying = False
         self._lease_s = 10.0
-        self._commit_s = SmoothedMean()
+        self._commit_s = RunningMedian()
         self._bytes_before = (0, 0)
         self._retries = 0
         self._settled: asyncio.Future[None] = self._loop.create_future()
@@ -174,7 +174,7 @@ class WorkerAgent:
 
     def _begin(self, directive: pb.WorkerDirective) -> None:
         self._run_id = directive.run_id
-        self._commit_s = SmoothedMean()
+        self._commit_s = RunningMedian()
         self._bytes_before = (self._bulk.sent_bytes, self._bulk.received_bytes)
         self._retries = 0
         self._enter(Phase.PREPARING)

@@ -2,7 +2,7 @@
 
 Pure: the training thread asks at each batch boundary and passes the time in.
 
-Deadlines lie at t0 + k * interval (`adsp.md`). The next one is the first grid point
+Deadlines lie at t0 + k * interval (`docs/adsp.md`). The next one is the first grid point
 later than the last one served + interval / 2, so that a grid which shifts by the
 network's jitter, or changes its interval, neither serves a deadline twice nor
 loses one. A deadline that passes while a commit is in flight stays due until the

@@ -1,7 +1,7 @@
 """ADSP: everyone commits equally often, on its own beat, and nobody waits.
 
 Source: Hu, Wang, Wu, "Distributed Machine Learning through Heterogeneous Edge Systems", AAAI
-2020 (arXiv 1911.06949); what is ours stands in `adsp.md`. At each checkpoint the common
+2020 (arXiv 1911.06949); what is ours stands in `docs/adsp.md`. At each checkpoint the common
 target grows by ΔC, and worker i gets ΔC_i, what it lacks of it, for the period to come: an
 interval of Γ/ΔC_i on a fixed grid. The search (`search/`) chooses ΔC; while it probes, a
 segment may be shorter or longer than a check period, and is a checkpoint all the same.

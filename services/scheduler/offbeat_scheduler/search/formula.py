@@ -2,7 +2,7 @@
 
 No probe, no loss: I* follows from measured step and commit times alone (`progress.py`), with
 kappa = 0.004 * mean steps per second. The optimum is flat, so this comes within 10 % of the
-best fixed rate on what it was tried on (`adsp.md`); it is the fallback of the robust search.
+best fixed rate on what it was tried on (`docs/adsp.md`); it is the fallback of the robust search.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ roughly 1/(1 + kappa * age); the age is the interval, and with overlap the trave
     P(I) = sum_i v_i (1 - c_i/I) / (1 + kappa (I + d_i))
 
 Waiting for the commit: c_i = O_i, d_i = 0, and for equal devices the best interval is
-O + sqrt(O^2 + O/kappa) (`adsp.md`). Overlapped: c_i is what a commit holds of the training
+O + sqrt(O^2 + O/kappa) (`docs/adsp.md`). Overlapped: c_i is what a commit holds of the training
 thread, d_i = O_i, and the best interval is h + sqrt(h^2 + h (1/kappa + d)).
 """
 
@@ -20,7 +20,7 @@ from functools import cached_property
 import numpy as np
 
 PRIOR_KAPPA_PER_STEP = 0.004
-"""kappa per second is this times the fleet's mean steps per second (`adsp.md`)."""
+"""kappa per second is this times the fleet's mean steps per second (`docs/adsp.md`)."""
 
 GROUPS = 32
 """More devices than this are averaged in groups of like ones: the cost of a decision stays bounded."""

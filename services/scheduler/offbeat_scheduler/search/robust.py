@@ -1,6 +1,6 @@
 """Offbeat's own search: probe around the best guess, and judge by the whole run.
 
-What it does about each fault of the source's search (`adsp.md`, "What is known to go wrong"):
+What it does about each fault of the source's search (`docs/adsp.md`, "The alternatives"):
 
 1. *three points*: the curve is fitted to all losses of the run, robustly; a probe in which the
    loss did not fall earns nothing, a run in which it does not fall teaches nothing.

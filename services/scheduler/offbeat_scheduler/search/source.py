@@ -8,7 +8,7 @@
 
 l* is the target loss if the run has one, else 0.9 of the loss at the search's start. Three points
 determine three parameters, so the fit is exact. It is here for comparison and keeps its weaknesses
-(`adsp.md`, "What is known to go wrong"); `robust.py` is free of them.
+(`docs/adsp.md`, "The alternatives"); `robust.py` is free of them.
 """
 
 from __future__ import annotations
