@@ -488,7 +488,7 @@ def test_runs_that_follow_one_another_leave_nothing_behind(ps: Any) -> None:
             caller = served.caller("a")
             await caller.pull(run_id=run)
             await caller.commit(np.ones(500_000, "<f4"), run_id=run)
-            stores.append(weakref.ref(served.host.live._model.store))
+            stores.append(weakref.ref(served.host.live._seeded.model.store))
             threads.append(threading.active_count())
         await ps.eventually(lambda: sum(store() is not None for store in stores) == 1)
         await ps.eventually(lambda: threading.active_count() <= threads[0])

@@ -193,15 +193,15 @@ def test_a_disk_that_refuses_stops_no_training_and_is_said_once(
             assert (await a.commit(np.ones(6, "<f4"))).ack.outcome == pb.CommitAck.APPLIED
             await asyncio.sleep(0.1)
         live = served.host.live
-        assert live.folder.failing
-        assert live.folder.failures >= 2
+        assert live.archive.folder.failing
+        assert live.archive.folder.failures >= 2
         assert live.run.durable_epoch == 0
         assert len([r for r in caplog.records if r.levelno == logging.ERROR]) == 1
         async with ps.refused(Code.FAILED_PRECONDITION, "could not be written"):
             await served.stub.Checkpoint(pb.CheckpointRequest(run_id=ps.run))
         blocked.unlink()
         await ps.eventually(lambda: live.run.durable_epoch > 0)
-        assert not live.folder.failing
+        assert not live.archive.folder.failing
         np.testing.assert_array_equal(load_file(checkpoint(folder, ps.run))["bias"], [-5, -5])
 
     ps(body, folder)

@@ -20,7 +20,6 @@ from pathlib import Path
 
 import numpy as np
 
-from offbeat_core.errors import OffbeatError
 from offbeat_core.manifest import Manifest
 from offbeat_ps import tensorfile
 from offbeat_ps.store import Snapshot
@@ -142,38 +141,3 @@ def check_dtypes(manifest: Manifest) -> str:
                 f"known here: {', '.join(tensorfile.FORMATS)}"
             )
     return ""
-
-
-def initial_values(tensors: Mapping[str, Tensor], manifest: Manifest, path: Path) -> np.ndarray:
-    """A file's tensors as the flat vector of `manifest`, float32 of shape (manifest.elements,).
-
-    Tensors of the file that do not travel (frozen ones) are left out.
-
-    Raises:
-        OffbeatError: a tensor is missing, has another shape, or is not finite.
-    """
-    values = np.empty(manifest.elements, "<f4")
-    for spec in (*manifest.trainable, *manifest.buffers):
-        tensor = tensors.get(spec.name)
-        if tensor is None:
-            raise OffbeatError(
-                f"initial_model: {path} has no tensor '{spec.name}' {list(spec.shape)}",
-                f"it has {_some(tensors)}; give a file of the model that the task builds",
-            )
-        if tensor.shape != spec.shape:
-            raise OffbeatError(
-                f"initial_model: {path}: tensor '{spec.name}' has shape {list(tensor.shape)}, "
-                f"the task's model {list(spec.shape)}",
-                "give a file of the model that the task builds",
-            )
-        if not np.isfinite(tensor.values).all():
-            raise OffbeatError(
-                f"initial_model: {path}: tensor '{spec.name}' has NaN or infinity in it", "use an older file"
-            )
-        values[manifest.slices[spec.name]] = tensor.values
-    return values
-
-
-def _some(tensors: Mapping[str, Tensor]) -> str:
-    names = sorted(tensors)
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "") or "none"

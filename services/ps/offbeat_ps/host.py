@@ -180,7 +180,9 @@ class Host:
                         refused=e.refused,
                     )
                 )
-        checkpoint = str(live.folder.checkpoint.resolve()) if live.folder and run.durable_epoch else ""
+        checkpoint = (
+            str(live.archive.folder.checkpoint.resolve()) if live.archive and run.durable_epoch else ""
+        )
         return control.ServerReport(
             server_incarnation=self.incarnation,
             run_id=run.run_id,

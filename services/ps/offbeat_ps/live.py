@@ -24,26 +24,23 @@ from offbeat_core.clock import Clock
 from offbeat_core.errors import OffbeatError
 from offbeat_core.manifest import Manifest
 from offbeat_core.pauses import Pauses
-from offbeat_ps import tensorfile
-from offbeat_ps.checkpoint import Captured, Folder, initial_values
-from offbeat_ps.fold import Sums
+from offbeat_ps.archive import Archive
+from offbeat_ps.checkpoint import Captured, Folder
+from offbeat_ps.initial import InitialModel
 from offbeat_ps.inspection import inspect
 from offbeat_ps.instructions import (
     Ack,
     Add,
     Apply,
-    Capture,
-    DropSums,
-    FoldSums,
     Instruction,
     Refusal,
     Refuse,
     Reply,
 )
 from offbeat_ps.lane import Lane
+from offbeat_ps.model import Model
 from offbeat_ps.run import Commit, Refused, Rules, Run
-from offbeat_ps.store import Snapshot, Store, norm
-from offbeat_ps.tensorfile import Tensor
+from offbeat_ps.store import Snapshot, norm
 
 log = logging.getLogger("offbeat_ps")
 
@@ -63,14 +60,21 @@ class Answer:
     snapshot: Snapshot
 
 
-@dataclass
-class _Model:
-    """What the lane works on."""
+@dataclass(frozen=True)
+class _Seeded:
+    """What a run has once it has a model."""
 
-    store: Store
-    sums: Sums
+    model: Model
     lane: Lane
-    folder: Folder
+    archive: Archive
+
+    @property
+    def manifest(self) -> Manifest:
+        return self.model.store.manifest
+
+    def snapshot(self) -> asyncio.Future[Snapshot]:
+        """The model as it is after all work that was queued."""
+        return self.lane.submit(self.model.store.snapshot)
 
 
 class LiveRun:
@@ -100,30 +104,22 @@ class LiveRun:
         self.best_model_path = ""
         self.received_bytes = 0
         self.sent_bytes = 0
-        self.durable_at: float | None = None
         self._folder_of_runs = folder
         self._disk = disk
         self._clock = clock
         self._changed = changed
-        self._model: _Model | None = None
+        self._seeded: _Seeded | None = None
         self._seeding = asyncio.Lock()
         self._tokens = itertools.count(1)
         self._updates: dict[int, np.ndarray] = {}
         self._calls: dict[int, asyncio.Future[Answer]] = {}
         self._evaluated: list[Snapshot] = []
-        self._to_write: Captured | None = None
-        self._written = asyncio.Condition()
-        self._tried_epoch = 0
         self._wake = asyncio.Event()
         self._final_tried = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._initial: asyncio.Future[dict[str, Tensor]] | None = None
-        self._initial_path = Path(initial_model)
-        if initial_model:
-            self._initial = asyncio.get_running_loop().run_in_executor(
-                disk, self._read_initial, initial_model
-            )
-            self._background(self._watch_initial())
+        self._initial = InitialModel(initial_model, folder, disk) if initial_model else None
+        if self._initial is not None:
+            self._background(self._watch_initial(self._initial))
         self._background(self._keep_time())
 
     # ---- what others see ---------------------------------------------------------
@@ -141,12 +137,12 @@ class LiveRun:
         return self.run.manifest
 
     @property
-    def folder(self) -> Folder | None:
-        return self._model.folder if self._model else None
+    def archive(self) -> Archive | None:
+        return self._seeded.archive if self._seeded else None
 
     @property
     def busy_s(self) -> float:
-        return self._model.lane.busy_s if self._model else 0.0
+        return self._seeded.lane.busy_s if self._seeded else 0.0
 
     def active_trainers(self) -> int:
         """M, now."""
@@ -164,16 +160,15 @@ class LiveRun:
         async with self._seeding:
             if self.run.over:
                 raise Refused(Refusal.OVER, f"run '{self.run_id}' is over")
-            if self._model is not None:
-                difference = self._model.store.manifest.difference(manifest)
+            if self._seeded is not None:
+                difference = self._seeded.manifest.difference(manifest)
                 if difference:
                     raise Refused(Refusal.MANIFEST, f"manifest differs: {difference}")
                 return False
             lane = Lane(manifest.total_bytes)
             try:
                 if self._initial is not None:
-                    tensors = await self._initial
-                    values = await lane.aside(lambda: initial_values(tensors, manifest, self._initial_path))
+                    values = await self._initial.values(manifest)
                 else:
                     finding = await lane.aside(lambda: inspect(values, manifest))
                     if finding.fault:
@@ -184,11 +179,12 @@ class LiveRun:
                     self._fail(str(error))
                 raise
             folder = Folder(self._folder_of_runs, self.run_id, manifest)
-            self._model = _Model(Store(manifest, values), Sums(), lane, folder)
+            archive = Archive(folder, self.run, self._disk, self._clock)
+            self._seeded = _Seeded(Model(manifest, values), lane, archive)
             self._initial = None
             # The model can be pulled once the attempt to write version 0 was made.
             self._perform(self.run.seed(manifest, self._clock.now()))
-            await self._tried(self.run.open_epoch - 1)
+            await archive.tried(self.run.open_epoch - 1)
             self.run.open()
             self._changed()
             log.info(
@@ -204,13 +200,13 @@ class LiveRun:
 
         Raises Refused.
         """
-        if self._model is None or not self.run.ready:
+        if self._seeded is None or not self.run.ready:
             raise Refused(Refusal.NO_MODEL, "no model yet")
         if request.manifest_digest:
             self.run.check_manifest(request.manifest_digest)
         if trainer:
             self._perform(self.run.pull(request.name, request.incarnation, self._clock.now()))
-        snapshot = await self._model.lane.submit(self._model.store.snapshot)
+        snapshot = await self._seeded.snapshot()
         if evaluator and snapshot not in self._evaluated:
             self._evaluated = [*self._evaluated, snapshot][-KEPT_SNAPSHOTS:]
         return snapshot
@@ -237,13 +233,13 @@ class LiveRun:
         Raises:
             Refused: the call gets no model.
         """
-        model = self._model
-        if model is None:
+        seeded = self._seeded
+        if seeded is None:
             raise Refused(Refusal.NO_MODEL, "no model yet")
-        finding = await model.lane.aside(functools.partial(inspect, update, model.store.manifest))
+        finding = await seeded.lane.aside(functools.partial(inspect, update, seeded.manifest))
         model_norm = 0.0
         if finding.norm > self.run.norm_limit(header.steps):
-            model_norm = await self._model_norm(model)
+            model_norm = await self._model_norm(seeded)
         token = next(self._tokens)
         self._updates[token] = update
         del update  # a held call must not hold the memory of what was added to the sums
@@ -292,10 +288,10 @@ class LiveRun:
             "; it is quarantined" if entry.quarantined else "",
         )
 
-    async def _model_norm(self, model: _Model) -> float:
-        snapshot = await model.lane.submit(model.store.snapshot)
-        split = model.store.manifest.trainable_elements
-        return await model.lane.aside(lambda: norm(snapshot.values[:split]))
+    async def _model_norm(self, seeded: _Seeded) -> float:
+        snapshot = await seeded.snapshot()
+        split = seeded.manifest.trainable_elements
+        return await seeded.lane.aside(lambda: norm(snapshot.values[:split]))
 
     async def checkpoint(self) -> tuple[int, int]:
         """Write a checkpoint of all that was applied so far; (epoch, version) once it is on disk.
@@ -304,15 +300,15 @@ class LiveRun:
             Refused: there is no model.
             OffbeatError: it cannot be written.
         """
-        if self._model is None:
+        if self._seeded is None:
             raise Refused(Refusal.NO_MODEL, "no model yet")
         if not self.run.captured:
             self._perform(self.run.capture(self._clock.now()))
         epoch, version = self.run.open_epoch - 1, self.run.version
-        await self._tried(epoch)
-        if self.run.durable_epoch < epoch:
+        archive = self._seeded.archive
+        if not await archive.tried(epoch):
             raise OffbeatError(
-                f"the checkpoint of run '{self.run_id}' could not be written to {self._model.folder.folder}",
+                f"the checkpoint of run '{self.run_id}' could not be written to {archive.folder.folder}",
                 "the server's log says why; free or mount the disk",
             )
         return epoch, version
@@ -339,19 +335,19 @@ class LiveRun:
     def keep_best(self, version: int, loss: float, metric: float) -> None:
         """Write the model of `version`, one of the last that the evaluator pulled, as the best."""
         snapshot = next((s for s in self._evaluated if s.version == version), None)
-        if snapshot is None or self._model is None:
+        if snapshot is None or self._seeded is None:
             log.warning("run '%s': version %d is no longer here to be kept as the best", self.run_id, version)
             return
-        self._background(self._write_best(self._model.folder, snapshot, loss, metric))
+        self._background(self._write_best(self._seeded.archive, snapshot, loss, metric))
 
     async def close(self) -> None:
         """End: write what is not on disk yet, leave no task behind."""
-        model = self._model
-        if model is not None:
+        seeded = self._seeded
+        if seeded is not None:
             if not self.run.captured:
                 self._perform(self.run.capture(self._clock.now()))
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._tried(self.run.open_epoch - 1), CLOSE_S)
+                await asyncio.wait_for(seeded.archive.tried(self.run.open_epoch - 1), CLOSE_S)
             if self.run.over:
                 with contextlib.suppress(asyncio.TimeoutError):
                     await asyncio.wait_for(self._final_tried.wait(), CLOSE_S)
@@ -359,8 +355,8 @@ class LiveRun:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        if model is not None:
-            model.lane.close()
+        if seeded is not None:
+            seeded.lane.close()
 
     # ---- carrying out ------------------------------------------------------------------
 
@@ -372,12 +368,12 @@ class LiveRun:
                 self._end_call(instruction.token, error=Refused(instruction.refusal, instruction.details))
             else:
                 work.append(instruction)
-        model = self._model
-        if not work or model is None:
+        seeded = self._seeded
+        if not work or seeded is None:
             return
         updates = {i.token: self._updates.pop(i.token) for i in work if isinstance(i, (Apply, Add))}
         replies = [i for i in work if isinstance(i, Reply)]
-        done = model.lane.submit(lambda: _carry_out(model, work, updates))
+        done = seeded.lane.submit(lambda: seeded.model.carry_out(work, updates))
         done.add_done_callback(lambda future: self._carried_out(future, replies))
 
     def _carried_out(
@@ -395,10 +391,7 @@ class LiveRun:
         for reply in replies:
             if snapshot is not None:
                 self._end_call(reply.token, answer=Answer(reply.ack, snapshot))
-        for captured in captures:
-            if self._to_write is None:
-                self._background(self._write_checkpoints())
-            self._to_write = captured  # a newer one contains an older one
+        self._archive_all(captures)
         self._changed()
 
     def _end_call(self, token: int, answer: Answer | None = None, error: BaseException | None = None) -> None:
@@ -432,78 +425,50 @@ class LiveRun:
 
     # ---- files ---------------------------------------------------------------------------
 
-    async def _write_checkpoints(self) -> None:
-        """Write the newest capture, until there is none."""
-        model = self._model
-        assert model is not None
-        loop = asyncio.get_running_loop()
-        while (captured := self._to_write) is not None:
-            try:
-                written = await loop.run_in_executor(self._disk, model.folder.write_checkpoint, captured)
-            except Exception:
-                log.exception("run '%s': a checkpoint could not be made", self.run_id)
-                written = False
-            if written:
-                self.run.durable(captured.epoch)
-                self.durable_at = self._clock.now()
-            else:
-                self.run.failed_capture()
-            async with self._written:
-                self._tried_epoch = captured.epoch
-                self._written.notify_all()
-            if self._to_write is captured:
-                self._to_write = None
-            self._changed()
+    def _archive_all(self, captures: Sequence[Captured]) -> None:
+        seeded = self._seeded
+        assert seeded is not None, "what is captured is a model"
+        for captured in captures:
+            if seeded.archive.offer(captured):
+                self._background(self._write(seeded.archive))
 
-    async def _tried(self, epoch: int) -> None:
-        """Wait until a checkpoint of this epoch or a later one was written, or could not be."""
-        async with self._written:
-            await self._written.wait_for(lambda: self._tried_epoch >= epoch)
+    async def _write(self, archive: Archive) -> None:
+        await archive.write()
+        self._changed()
 
     async def _write_final(self) -> None:
         """The final model and the last checkpoint: tried until both are on disk, but reported at once."""
-        model = self._model
-        if model is None:
+        seeded = self._seeded
+        if seeded is None:
             self.finished = True
             self._changed()
             return
-        loop = asyncio.get_running_loop()
-        snapshot = await model.lane.submit(model.store.snapshot)
+        snapshot = await seeded.snapshot()
         while True:
             captured = Captured(self.run.open_epoch - 1, snapshot, self.run.accounts())
-            written = await loop.run_in_executor(self._disk, model.folder.write_model, captured)
+            path = await seeded.archive.write_model(captured)
             if not self.run.captured:
                 self._perform(self.run.capture(self._clock.now()))
-            await self._tried(self.run.open_epoch - 1)
+            durable = await seeded.archive.tried(self.run.open_epoch - 1)
             self.finished = True
             self._final_tried.set()
-            if written and self.run.captured:
-                self.model_path, self.error = str(model.folder.model.resolve()), ""
-                log.info("the model is at %s", self.model_path)
+            if path and durable:
+                self.model_path, self.error = path, ""
+                log.info("the model is at %s", path)
                 self._changed()
                 return
-            self._fail(f"the final model could not be written to {model.folder.folder}")
+            self._fail(f"the final model could not be written to {seeded.archive.folder.folder}")
             await asyncio.sleep(RETRY_FILES_S)
 
-    async def _write_best(self, folder: Folder, snapshot: Snapshot, loss: float, metric: float) -> None:
-        loop = asyncio.get_running_loop()
-        if await loop.run_in_executor(self._disk, folder.write_best, snapshot, loss, metric):
-            self.best_model_path = str(folder.best.resolve())
+    async def _write_best(self, archive: Archive, snapshot: Snapshot, loss: float, metric: float) -> None:
+        if path := await archive.write_best(snapshot, loss, metric):
+            self.best_model_path = path
             self._changed()
 
-    def _read_initial(self, name: str) -> dict[str, Tensor]:
-        path = Path(name)
-        if not path.is_absolute() and not path.exists():
-            path = self._folder_of_runs / path
-        return tensorfile.read(path, "initial_model")[0]
-
-    async def _watch_initial(self) -> None:
+    async def _watch_initial(self, initial: InitialModel) -> None:
         """Say at once that the file cannot be used, not only when a worker seeds."""
-        assert self._initial is not None
-        try:
-            await asyncio.shield(self._initial)
-        except OffbeatError as error:
-            self._fail(str(error))
+        if problem := await initial.problem():
+            self._fail(problem)
 
     def _fail(self, error: str) -> None:
         if self.error != error:
@@ -520,32 +485,3 @@ class LiveRun:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             log.error("run '%s': unexpected: %r", self.run_id, task.exception())
-
-
-def _carry_out(
-    model: _Model, work: Sequence[Instruction], updates: dict[int, np.ndarray]
-) -> tuple[Snapshot | None, list[Captured]]:
-    """In the lane: change the model; the snapshot that replies carry is taken after all of it."""
-    captures = []
-    for instruction in work:
-        if isinstance(instruction, Apply):
-            model.store.apply(updates[instruction.token], instruction.weight)
-        elif isinstance(instruction, Add):
-            model.sums.add(updates[instruction.token], instruction.weight)
-        elif isinstance(instruction, FoldSums):
-            model.store.fold(model.sums, instruction.scale, instruction.share)
-        elif isinstance(instruction, DropSums):
-            model.sums.clear()
-        elif isinstance(instruction, Capture):
-            waiting = None if model.sums.values is None else model.sums.values.copy()
-            captures.append(
-                Captured(
-                    instruction.epoch,
-                    model.store.snapshot(),
-                    instruction.accounts,
-                    waiting,
-                    model.sums.weight,
-                )
-            )
-    replies = any(isinstance(instruction, Reply) for instruction in work)
-    return (model.store.snapshot() if replies else None), captures

@@ -65,13 +65,14 @@ class ServerCollector(Collector):
 
     def _of_files(self, live: LiveRun) -> Iterable[Metric]:
         yield gauge("offbeat_ps_checkpoint_epoch", "The newest checkpoint on disk.", live.run.durable_epoch)
-        if live.durable_at is not None:
-            age = self._clock.now() - live.durable_at
+        if live.archive is None:
+            return
+        if live.archive.durable_at is not None:
+            age = self._clock.now() - live.archive.durable_at
             yield gauge("offbeat_ps_checkpoint_age_seconds", "Since the newest checkpoint.", age)
-        if live.folder is not None:
-            failing, failures = live.folder.failing, live.folder.failures
-            yield gauge("offbeat_ps_checkpoint_failing", "1: files cannot be written. Alert.", failing)
-            yield counter("offbeat_ps_checkpoint_failures", "Files that could not be written.", failures)
+        failing, failures = live.archive.folder.failing, live.archive.folder.failures
+        yield gauge("offbeat_ps_checkpoint_failing", "1: files cannot be written. Alert.", failing)
+        yield counter("offbeat_ps_checkpoint_failures", "Files that could not be written.", failures)
 
     def _of_workers(self, live: LiveRun) -> Iterable[Metric]:
         active = live.run.membership.active(self._clock.now())

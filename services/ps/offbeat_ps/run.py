@@ -11,9 +11,9 @@ import json
 from dataclasses import dataclass, field, replace
 
 from offbeat_core.manifest import Manifest
-from offbeat_ps.fold import Fold, FoldRule, When
+from offbeat_ps.fold import Fold, When
 from offbeat_ps.gate import Gate, Passage
-from offbeat_ps.inspection import Finding, NormBound
+from offbeat_ps.inspection import NormBound
 from offbeat_ps.instructions import (
     Ack,
     Add,
@@ -29,6 +29,7 @@ from offbeat_ps.instructions import (
 )
 from offbeat_ps.ledger import Entry, Ledger
 from offbeat_ps.membership import Membership
+from offbeat_ps.rules import Commit, Rules
 
 OFFENCES = 3
 """Updates refused in a row after which a worker is quarantined, until its process is started anew."""
@@ -38,41 +39,6 @@ WEIGHTLESS = "no samples are behind it: all weights of its fold are zero"
 
 MAX_WORKERS = 10_000
 """Accounts in one run: what strangers can make the server remember is bounded."""
-
-
-@dataclass(frozen=True)
-class Rules:
-    """What the scheduler asks of the server. Durations in seconds."""
-
-    generation: int = 0
-    slack: int | None = None
-    deadline_s: float | None = None
-    cohort: tuple[str, ...] = ()  # empty: every trainer with a lease
-    fold: FoldRule = field(default_factory=FoldRule)
-    membership_window_s: float = 60.0
-    lease_s: float = 10.0
-    checkpoint_every_s: float = 30.0
-
-    def __post_init__(self) -> None:
-        if self.fold.when is When.AT_GATE and self.slack is None and self.deadline_s is None:
-            raise ValueError("fold.when: AT_GATE needs a gate; give gate.slack or gate.deadline_s")
-
-
-@dataclass(frozen=True)
-class Commit:
-    """An update that has arrived whole. `token` names the open call."""
-
-    token: int
-    worker: str
-    incarnation: str
-    sequence: int
-    base_version: int = 0
-    generation: int = 0
-    steps: int = 1
-    samples: int = 1
-    train_loss: float = 0.0
-    finding: Finding = field(default_factory=Finding)
-    model_norm: float = 0.0  # needed only where the finding's norm is above `Run.norm_limit`
 
 
 @dataclass
