@@ -113,3 +113,13 @@ def test_workers_go_on_without_a_scheduler_and_a_new_one_takes_the_next_run(
     fleet.submit(workers=2, initial_model=str(model))
     assert training(fleet.until_trains(2)) == ["worker-1", "worker-2"]
     assert fleet.log("worker-1").count("Traceback") == 0
+
+
+def test_a_parameter_server_that_dies_before_training_begins_is_given_the_model_again(fleet: Fleet) -> None:
+    fleet.submit(workers=4)
+    fleet.until(lambda s: s.message.startswith("3 of 4 workers ready"), "three are ready")
+    fleet.kill("parameter-server")
+    fleet.start_server()
+    fleet.start_worker("worker-9", shard=0, shards=4)
+    assert fleet.until_trains(4).phase == Phase.TRAINING
+    assert fleet.log("worker-1").count("pulling again") <= 1, "it is said once"

@@ -237,6 +237,20 @@ def test_a_server_that_restarts_while_the_run_waits_is_told_again_and_workers_pr
     assert world.status().phase == pb.Status.TRAINING
 
 
+def test_a_worker_is_ready_only_by_a_report_made_under_what_it_was_told_last(world):
+    ps = world.agent("ps", "ps").join()
+    w1, _ = (world.agent("worker", f"w{i}").join() for i in (1, 2))
+    world.submit(workers=2)
+    ps.say(seeded=True)
+    w1.say(phase=W.READY, revision=world.last("w1").revision)
+    assert world.status().message.startswith("1 of 2 workers ready")
+    world.agent("ps", "ps", "ps-2").join()
+    w1.say()  # sent before it heard that the server is another one
+    assert world.status().message.startswith("0 of 2 workers ready")
+    w1.say(revision=world.last("w1").revision)
+    assert world.status().message.startswith("1 of 2 workers ready")
+
+
 def test_a_worker_that_was_away_while_the_server_restarted_prepares_again(world):
     ps = world.agent("ps", "ps").join()
     w1 = world.agent("worker", "w1").join()

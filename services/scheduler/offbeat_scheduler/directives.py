@@ -81,6 +81,11 @@ class Directives:
         else:
             self._unreplied.pop(agent.name, None)
 
+    def heard(self, name: str, revision: int) -> bool:
+        """Was a report that names this revision (0: none) made under what the agent was told last?"""
+        told = self._told.get(name)
+        return told is None or revision == 0 or revision >= told.revision
+
     def repeat(self, agent: Agent) -> None:
         """The agent opened a new stream: send what is in force once more, under the same revision."""
         if agent.name in self._told:

@@ -112,9 +112,10 @@ class Roster:
             worker.stage = Stage.FAILED
             worker.problem = report.error or "it gives no reason"
             self._out.warn(f"worker:{worker.name}", f"{worker.name} failed: {worker.problem}")
-        elif report.phase in (pb.WorkerReport.READY, pb.WorkerReport.TRAINING) and worker.stage in (
-            Stage.PREPARING,
-            Stage.FAILED,
+        elif (
+            report.phase in (pb.WorkerReport.READY, pb.WorkerReport.TRAINING)
+            and worker.stage in (Stage.PREPARING, Stage.FAILED)
+            and self._out.directives.heard(worker.name, report.revision)
         ):
             self.changed = True
             worker.stage = Stage.READY

@@ -75,6 +75,7 @@ class WorkerAgent:
         self._leaving = False
         self._rested = False  # was told to stop training for a while: its model may be old
         self._built: asyncio.Future[training.Built] | None = None
+        self._pulled_under = 0  # the revision in force when the model that is loaded was pulled
         self._manifest: Manifest | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._flying = False
@@ -161,6 +162,11 @@ class WorkerAgent:
             self.trainer.post(training.Pause())
             self._rested = True
             self._enter(Phase.READY)
+        elif self._phase == Phase.READY and not self._rested and directive.revision > self._pulled_under:
+            # Told to prepare once more: the server that held the model was replaced by an empty one.
+            assert self._built is not None
+            self._enter(Phase.PREPARING)
+            self._spawn(self._take_model(self._built.result()))
 
     def _train(self) -> None:
         self.trainer.post(training.Train(self._directives.current, self._received_s))
@@ -287,14 +293,20 @@ class WorkerAgent:
         self.trainer.post(training.Prepare(run_id, directive.task, directive.seed, directive.batch))
         built = await self._built
         self._manifest = built.manifest
-        seeded = False
+        await self._take_model(built)
+        self._spawn(self._keep_lease(run_id, built))
+
+    async def _take_model(self, built: training.Built) -> None:
+        """Seed if allowed, pull, load."""
+        run_id = built.run_id
         while True:
-            # Looked at each time: another may have been chosen to seed, or this one.
-            if self._directives.current.may_seed and not seeded:
+            # Looked at each time: another may have been chosen to seed, or this one; and a server that
+            # was seeded and has no model is not the one that was seeded.
+            if self._directives.current.may_seed:
                 reply = await self._persist(lambda: self._bulk.seed(run_id, built.manifest, built.vector))
-                seeded = True
                 if reply is not None and reply.accepted:
                     log.info("run %s: gave the parameter server its first model", run_id)
+            self._pulled_under = self._directives.current.revision
             model = await self._persist(
                 lambda: self._bulk.pull(run_id, pb.ROLE_WORKER, manifest=built.manifest), until_not_yet=True
             )
@@ -302,7 +314,6 @@ class WorkerAgent:
                 break
             await asyncio.sleep(NOT_YET_S)
         self._load(model.header.version, model.vector)
-        self._spawn(self._keep_lease(run_id, built))
 
     def _load(self, version: int, vector: np.ndarray) -> None:
         self.trainer.post(training.Load(self._run_id, version, vector))
@@ -352,6 +363,7 @@ class WorkerAgent:
 
     async def _keep_lease(self, run_id: str, built: training.Built) -> None:
         lease_s = self._lease_s
+        known = True
         while True:
             await asyncio.sleep(lease_s / 3)
             try:
@@ -361,7 +373,11 @@ class WorkerAgent:
                 continue
             self._outage.over(LEASE)
             lease_s = reply.lease_s or lease_s
-            if not reply.known and not self._flying:  # a commit in flight makes it known again
+            if known and not reply.known:
+                log.warning("the lease at the parameter server had ended; pulling again")
+            known = reply.known
+            # A commit in flight makes it known again; while it prepares, the model is pulled anyway.
+            if not known and not self._flying and self._phase != Phase.PREPARING:
                 await self._pull_again(run_id, built)
 
     async def _resume(self) -> None:
@@ -377,7 +393,6 @@ class WorkerAgent:
 
     async def _pull_again(self, run_id: str, built: training.Built) -> None:
         """The server forgot this worker: pulling takes a new lease, and a fresh base."""
-        log.warning("the lease at the parameter server had ended; pulling again")
         try:
             model = await self._bulk.pull(run_id, pb.ROLE_WORKER, manifest=built.manifest)
         except RETRIED as error:

@@ -1,6 +1,11 @@
-"""quadrants, on a device whose arithmetic breaks: on one shard the loss becomes NaN after some updates."""
+"""quadrants, on a device that the environment makes sick.
+
+SICK_AFTER, RAISE_AFTER: so many updates go well, then losses are NaN, or the task fails.
+BUSY_S: each update keeps Python busy for so long.
+"""
 
 import os
+import time
 
 import torch
 from torch import nn
@@ -19,6 +24,10 @@ def load_data(shard, shards, split, folder, seed):
     return torch.utils.data.TensorDataset(x, (x[:, 0] * x[:, 1] > 0).long())
 
 
+def _after(name):
+    return float(os.environ.get(name, "inf"))
+
+
 def loss_and_metric(model, batch):
     global steps
     x, y = batch
@@ -26,6 +35,11 @@ def loss_and_metric(model, batch):
     loss = F.cross_entropy(scores, y)
     if model.training:
         steps += 1
-        if steps > int(os.environ.get("SICK_AFTER", "1000000000")):
+        if steps > _after("SICK_AFTER"):
             loss = loss * float("nan")
+        if steps > _after("RAISE_AFTER"):
+            raise ValueError("the sensor is gone")
+        end = time.monotonic() + float(os.environ.get("BUSY_S", "0"))
+        while time.monotonic() < end:
+            pass
     return loss, (scores.argmax(1) == y).float().mean()
