@@ -280,7 +280,7 @@ def _follow(children: Children, running: _Running, view: RunView) -> pb.Status:
         if status.phase == pb.Status.WAITING and time.monotonic() - began > START_S:
             raise OffbeatError(
                 f"training did not begin within {START_S:g} s: {status.message or 'waiting'}",
-                "the logs say more; a first run may have had to download its data",
+                children.first_error() or "the logs say more; a first run may have had to download its data",
             )
         time.sleep(POLL_S)
 

@@ -172,6 +172,14 @@ class Children:
         for child in self._children:
             child.raise_if_ended()
 
+    def first_error(self) -> str:
+        """The first line that a living child logged as an error; empty if none did."""
+        for child in self._children:
+            for line in child.log.read_text(encoding="utf-8", errors="replace").splitlines():
+                if " ERROR " in line:
+                    return f"{child.name} says: {line}"
+        return ""
+
     def stop(self) -> None:
         """End all children: SIGTERM, then SIGKILL after the grace (or at a second Ctrl-C)."""
         try:

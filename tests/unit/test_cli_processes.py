@@ -92,6 +92,15 @@ def test_a_killed_child_is_reported_with_the_last_of_its_log(tmp_path):
             children.check()
 
 
+def test_an_error_that_a_living_child_logged_is_found(tmp_path):
+    source = "print('07:00:00 ERROR   b: disk full', flush=True); " + SLEEPER
+    with Children(tmp_path) as children:
+        _up(_python(children, "a", SLEEPER))
+        assert children.first_error() == ""
+        _up(_python(children, "b", source))
+        assert children.first_error() == "b says: 07:00:00 ERROR   b: disk full"
+
+
 def test_a_child_that_may_end_is_no_failure(tmp_path):
     with Children(tmp_path) as children:
         child = _python(children, "a", "pass")
