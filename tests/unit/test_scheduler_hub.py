@@ -699,6 +699,18 @@ def test_a_second_parameter_server_is_reported_and_not_used(world):
     assert world.last("other", "server") is None
 
 
+def test_a_parameter_server_that_stands_by_takes_the_place_of_one_that_leaves_before_training(world):
+    first = world.agent("ps", "ps").join()
+    world.agent("ps", "other").join()
+    world.agent("worker", "w1").join()
+    world.submit(workers=1)
+    first.leave()
+    assert world.last("other", "server").run_id == world.run_id
+    assert world.last("w1").may_seed
+    assert "none attends" not in world.status().message
+    assert not world.status().warnings
+
+
 # ---- the evaluator and the losses -------------------------------------------------------------------------
 
 
@@ -795,6 +807,19 @@ def test_a_loss_that_is_no_number_warns_and_is_not_given_to_the_model(world):
     evaluator.evaluate(2, float("nan"))
     assert world.model.losses == []
     assert any("nan" in warning for warning in world.status().warnings)
+    world.wait(1)
+    evaluator.evaluate(3, float("nan"))
+    assert len([text for text in world.said() if "the loss is nan" in text]) == 1
+
+
+def test_workers_whose_losses_are_no_numbers_reach_no_target(world):
+    _, _, (w1, w2) = world.training(2, evaluator=False, target={"loss": 0.5})
+    for worker in (w1, w2):
+        worker.say(steps=10, samples=320, train_loss=float("nan"), shard_samples=300)
+    world.wait(10)
+    assert world.model.losses == []
+    assert world.status().phase == pb.Status.TRAINING
+    assert len([text for text in world.said() if "the loss is nan" in text]) == 1
 
 
 def test_the_server_keeps_each_model_that_is_the_best_so_far(world):
@@ -804,6 +829,18 @@ def test_the_server_keeps_each_model_that_is_the_best_so_far(world):
     kept = world.to("ps", "keep_best")
     assert [best.version for best in kept] == [2, 3, 5]
     assert kept[-1].run_id == world.run_id
+    assert world.status().best_metric == pytest.approx(0.8)
+
+
+def test_a_model_that_the_server_can_not_be_told_to_keep_is_not_called_the_best(world):
+    ps, evaluator, _ = world.training(1, target={"accuracy": 0.99})
+    evaluator.evaluate(2, 0.5, 0.5)
+    ps.cut()
+    evaluator.evaluate(3, 0.1, 0.9)
+    assert world.status().best_metric == pytest.approx(0.5)
+    ps.join()
+    evaluator.evaluate(4, 0.2, 0.8)
+    assert [best.version for best in world.to("ps", "keep_best")] == [2, 4]
     assert world.status().best_metric == pytest.approx(0.8)
 
 

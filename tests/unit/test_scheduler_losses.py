@@ -58,6 +58,13 @@ def test_the_workers_losses_come_no_more_often_than_evaluations_would():
     assert times == [0.0, 2.0, 4.0, 6.0, 8.0]
 
 
+def test_losses_that_are_no_numbers_come_no_more_often_either():
+    source = LossSource(2.0, evaluator_attends=False)
+    times = [at / 10 for at in range(50) if source.trained(at / 10, [TrainingLoss(math.nan, 5)], at)]
+    assert times == [0.0, 2.0, 4.0]
+    assert source.last is None
+
+
 def test_a_loss_that_is_no_number_does_not_stand_as_the_last():
     source = LossSource(1.0, evaluator_attends=True)
     source.evaluated(0, 0.5, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -200,14 +201,30 @@ def test_loss_that_is_not_finite_does_not_spoil_the_smoothed_one(site: Site) -> 
     run = _run(site)
     run.follow(_directive(), 0.0, 0.0)
     run.step()
+    whole = run.initial()
     with torch.no_grad():
         run.flat.parameters.fill_(torch.nan)
     run.step()
+    run.load(whole, 1)
+    run.step()
     report = run.report()
     assert report.train_loss > 0
-    assert report.steps == 2
+    assert report.steps == 3
 
 
 def test_another_digest_than_the_runs_is_refused(site: Site) -> None:
     with pytest.raises(OffbeatError, match="'mine' here has the digest"):
         LocalRun(site, "r", pb.RunTask(name="mine", digest="ab" * 32), 1)
+
+
+def test_a_loss_that_is_no_number_is_reported_as_such_and_not_as_zero_or_as_it_was(site: Site) -> None:
+    for steps_before in (0, 1):
+        run = _run(site)
+        run.follow(_directive(), 0.0, 0.0)
+        assert run.report().train_loss == 0
+        for _ in range(steps_before):
+            run.step()
+            assert math.isfinite(run.report().train_loss)
+        run.load(np.full_like(run.initial(), np.nan), 1)
+        run.step()
+        assert math.isnan(run.report().train_loss)

@@ -43,6 +43,17 @@ def test_a_new_scheduler_counts_anew_and_the_old_directive_holds_until_it_speaks
     assert not book.offer(_directive(1))
 
 
+def test_a_reply_with_the_directive_of_a_scheduler_that_is_gone_does_not_outrank_the_new_one() -> None:
+    book = DirectiveBook(pb.WorkerDirective())
+    book.welcome("s1")
+    assert book.offer(_directive(40))
+    assert book.offer_in_reply(_directive(41))
+    book.welcome("s2")
+    assert not book.offer_in_reply(_directive(42))
+    assert book.offer(_directive(1))
+    assert book.offer_in_reply(_directive(2))
+
+
 def _error(code: grpc.StatusCode, details: str = "") -> grpc.aio.AioRpcError:
     return grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), details)
 

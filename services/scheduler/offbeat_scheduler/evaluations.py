@@ -32,7 +32,8 @@ class Evaluations:
     """Keeps who evaluates, a bounded history, and the best so far.
 
     Best is by what the target speaks of; without a target by the metric, which is better
-    the higher it is, or, for a task without one, by the loss.
+    the higher it is, or, for a task without one, by the loss. Only a model that the parameter
+    server can be told to keep may be the best: figures without the file help nobody.
     """
 
     def __init__(self, run: RunSettings) -> None:
@@ -78,14 +79,17 @@ class Evaluations:
         if report.samples:
             self.early = report
 
-    def take(self, report: pb.EvaluatorReport, at_s: float) -> Taken | None:
-        """None if the report holds no evaluation, or one of the version that was evaluated last."""
+    def take(self, report: pb.EvaluatorReport, at_s: float, *, kept: bool = True) -> Taken | None:
+        """None if the report holds no evaluation, or one of the version that was evaluated last.
+
+        `kept`: can the parameter server be told to keep this model?
+        """
         if not report.samples or report.error or (self.last and self.last.version == report.version):
             return None
         self.metric_name = report.metric_name or self.metric_name
         self.last = Evaluation(at_s, report.version, report.loss, report.metric)
         self.points.add(self.last)
-        is_best = self._is_best(self.last)
+        is_best = kept and self._is_best(self.last)
         if is_best:
             self.best = self.last
         return Taken(self.last, is_best)

@@ -41,6 +41,7 @@ class LossSource:
         self._every_s = every_s
         self.source: Source = "evaluator" if evaluator_attends else "workers"
         self._last: Loss | None = None
+        self._taken_s: float | None = None  # when one was taken, also one that is no number
 
     @property
     def last(self) -> Loss | None:
@@ -62,7 +63,7 @@ class LossSource:
     def due(self, at_s: float) -> bool:
         """Is it time for a loss of the workers?"""
         return self.source == "workers" and (
-            self._last is None or since(self._last.at_s, at_s) >= self._every_s
+            self._taken_s is None or since(self._taken_s, at_s) >= self._every_s
         )
 
     def trained(self, at_s: float, losses: Iterable[TrainingLoss], steps: int) -> Loss | None:
@@ -83,6 +84,7 @@ class LossSource:
         if source != self.source:
             return None
         loss = Loss(at_s, value, steps, source)
+        self._taken_s = at_s
         if math.isfinite(value):
             self._last = loss
         return loss

@@ -248,6 +248,9 @@ class Run:
         elif self.ended is None:
             self._out.say(f"parameter server '{name}' {reason}")
             self.roster.server_left()
+            self._out.clear("server-2")
+            for other in self._members.with_role(common.ROLE_PARAMETER_SERVER):
+                self._server_attends(other, now)  # the first that stood by takes its place
 
     def _server_error(self, error: str, now: float) -> None:
         if not error:
@@ -290,12 +293,12 @@ class Run:
 
     def _take_evaluation(self, report: pb.EvaluatorReport, at_s: float, now: float) -> None:
         """An evaluation of the model in training, unless it is of the version that was evaluated before."""
-        taken = self.evaluations.take(report, at_s)
+        server = self.roster.server_agent()
+        taken = self.evaluations.take(report, at_s, kept=server is not None and server.attached)
         if taken is None:
             return
         self.stop_rules.metric(at_s, report.metric, report.metric_name)
-        server = self.roster.server_agent()
-        if taken.is_best and server is not None and server.attached:
+        if taken.is_best and server is not None:
             self._out.keep_best(server, self.run_id, report)
         if self.losses is not None:
             self._observe(self.losses.evaluated(at_s, report.loss, self.roster.steps()), now)
@@ -311,9 +314,7 @@ class Run:
             return
         self.stop_rules.loss(loss.at_s, loss.value)
         if not math.isfinite(loss.value):
-            self._out.warn(
-                "loss", f"the loss is {loss.value} after {loss.at_s:.0f} s; a lower learning rate helps"
-            )
+            self._out.warn("loss", f"the loss is {loss.value}; a lower learning rate helps")
             return
         self._out.clear("loss")
         self._loss_is_new = True

@@ -137,8 +137,12 @@ class WorkerAgent:
 
     def _offer(self, directive: pb.WorkerDirective) -> None:
         if self._directives.offer(directive):
-            self._received_s = time.monotonic()
-            self._reconcile()
+            self._obey()
+
+    def _obey(self) -> None:
+        """A directive came that holds from now on."""
+        self._received_s = time.monotonic()
+        self._reconcile()
 
     def _reconcile(self) -> None:
         """Do what the directive in force says, from wherever this worker is."""
@@ -354,8 +358,8 @@ class WorkerAgent:
         assert model.vector is not None
         self._flying = False
         # First the directive, so that the next interval begins under it.
-        if model.header.HasField("next"):
-            self._offer(model.header.next)
+        if model.header.HasField("next") and self._directives.offer_in_reply(model.header.next):
+            self._obey()
         ack = model.header.ack
         self.trainer.post(
             Fresh(cut.run_id, cut.sequence, ack.outcome, ack.reason, model.header.version, model.vector)

@@ -42,3 +42,11 @@ class DirectiveBook(Generic[D]):
         self.current = directive
         self._revision = directive.revision
         return True
+
+    def offer_in_reply(self, directive: D) -> bool:
+        """The same for one that came in a commit's reply, where the parameter server kept it.
+
+        It may be of a scheduler that is gone, with a revision that the present one won't
+        reach for long: until that one has spoken itself, a reply changes nothing.
+        """
+        return self._revision is not None and self.offer(directive)

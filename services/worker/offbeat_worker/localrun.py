@@ -136,6 +136,7 @@ class LocalRun:
         self._passes_at_cut = 0
         self._hold_of_cut = 0.0
         self._loss = SmoothedMean(LOSS_WEIGHT)
+        self._diverged = False  # the last step's loss was no number
         self._speed = StepTime()
         self._hold_s = SmoothedMean()
         self._said: set[str] = set()
@@ -188,6 +189,7 @@ class LocalRun:
         self._sgd.step(directive.learning_rate, directive.momentum, directive.weight_decay)
         value = loss.item()
         finite = math.isfinite(value)
+        self._diverged = not finite
         if finite:
             self._loss.add(value)
         else:
@@ -281,7 +283,8 @@ class LocalRun:
             steps=self.steps,
             samples=self.samples,
             commits=self.commits,
-            train_loss=self._loss.value,
+            # What was smoothed before says nothing of a model whose loss is no number now.
+            train_loss=math.nan if self._diverged else self._loss.value,
             step_s=self._speed.value,
             hold_s=self._hold_s.value,
             time=self.watch.to_proto(),
