@@ -102,7 +102,7 @@ class Fleet:
     def until(self, condition: Callable[[], Any], what: str) -> None:
         end = time.monotonic() + LIVENESS_S
         while not condition():
-            logs = {key: self.log(key)[-2000:] for key in self.processes}
+            logs = {key: self.log(key)[-2000:] for key in self.processes} if time.monotonic() >= end else {}
             assert time.monotonic() < end, f"{what}; {logs}"
             time.sleep(0.05)
 

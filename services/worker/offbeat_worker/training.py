@@ -12,6 +12,7 @@ import logging
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -138,6 +139,7 @@ class Trainer:
         self._pace = pace
         self._emit = emit
         self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self._later: deque[Message] = deque()  # came during an emulated update, in order
         self._run: LocalRun | None = None
         self._run_id = ""  # also of one that is still being built
         self._training = False
@@ -173,10 +175,10 @@ class Trainer:
         prepare_thread(self._device)
         while not self._quit:
             if not self._training:
-                self._handle(self._inbox.get())
+                self._handle(self._later.popleft() if self._later else self._inbox.get())
                 continue
-            while not self._inbox.empty():
-                self._handle(self._inbox.get())
+            while self._later or not self._inbox.empty():
+                self._handle(self._later.popleft() if self._later else self._inbox.get())
             if self._training:
                 self._guarded(self._go_on)
 
@@ -195,9 +197,9 @@ class Trainer:
         rest = self._pace.rest((time.monotonic_ns() - begun) * 1e-9)
         if rest > 0:
             run.watch.switch(Share.PACED)
-            self._sleep(rest)
-        if self._training:
-            run.timed((time.monotonic_ns() - begun) * 1e-9)
+            if not self._sleep(rest):
+                return
+        run.timed((time.monotonic_ns() - begun) * 1e-9)
 
     def _commit(self, run: LocalRun) -> None:
         begun = run.watch.switch(Share.COMMIT)
@@ -209,21 +211,21 @@ class Trainer:
         while not cut.overlap and self._training and run.in_flight:
             self._handle(self._inbox.get())
 
-    def _sleep(self, seconds: float) -> None:
-        """Emulate computing: only the end of training interrupts it; the rest is handled afterwards."""
+    def _sleep(self, seconds: float) -> bool:
+        """Emulate computing. Messages are for the batch boundary; one that ends training cuts this short.
+
+        Returns whether it was slept to its end.
+        """
         until = time.monotonic() + seconds
-        later: list[Message] = []
-        while self._training and (left := until - time.monotonic()) > 0:
+        while (left := until - time.monotonic()) > 0:
             try:
                 message = self._inbox.get(timeout=left)
             except queue.Empty:
                 break
+            self._later.append(message)
             if isinstance(message, _URGENT):
-                self._handle(message)
-            else:
-                later.append(message)
-        for message in later:
-            self._handle(message)
+                return False
+        return True
 
     def _handle(self, message: Message) -> None:
         self._guarded(lambda: self._dispatch(message))

@@ -1,0 +1,159 @@
+"""The training thread and its messages, without network."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from offbeat.v1 import common_pb2 as pb
+from offbeat.v1 import parameter_server_pb2 as ps
+from offbeat_worker import training
+from offbeat_worker.device import Device
+from offbeat_worker.localrun import Cut, Fresh, Site
+from offbeat_worker.pacing import Pace
+from offbeat_worker.training import Trainer
+
+LIVENESS_S = 30.0
+
+
+class Bench:
+    """A training thread on the digits, and what it said."""
+
+    def __init__(self, folder: Path, step_seconds: float) -> None:
+        cpu = torch.device("cpu")
+        self.events: queue.SimpleQueue[training.Event] = queue.SimpleQueue()
+        self.pace = Pace(step_seconds)
+        site = Site(0, 1, folder, [], cpu)
+        self.trainer = Trainer(site, Device(cpu, "cpu", "", False, 1), self.pace, self.events.put)
+        self.trainer.start()
+
+    def expect(self, kind: type, *, within_s: float = LIVENESS_S) -> Any:
+        """The next event, which must be of this kind."""
+        event = self.events.get(timeout=within_s)
+        assert isinstance(event, kind), event
+        return event
+
+    def ready(self) -> training.Built:
+        self.trainer.post(training.Prepare("r", pb.RunTask(name="digits"), 1, 32))
+        built = self.expect(training.Built)
+        self.trainer.post(training.Load("r", 0, built.vector.copy()))
+        self.expect(training.Loaded)
+        assert isinstance(built, training.Built)
+        return built
+
+    def train(self, **fields: Any) -> None:
+        given: dict[str, Any] = {
+            "run_id": "r",
+            "batch": 32,
+            "learning_rate": 0.05,
+            "trigger": pb.Trigger(steps=3),
+            "overlap": True,
+        }
+        self.trainer.post(training.Train(pb.WorkerDirective(**(given | fields)), time.monotonic()))
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        end = time.monotonic() + LIVENESS_S
+        while not condition():
+            assert time.monotonic() < end
+            time.sleep(0.005)
+
+    def answer(self, cut: Cut, built: training.Built) -> None:
+        self.trainer.post(
+            Fresh("r", cut.sequence, ps.CommitAck.APPLIED, "", cut.sequence, built.vector.copy())
+        )
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Callable[[float], Bench]]:
+    made: list[Bench] = []
+
+    def make(step_seconds: float = 0.0) -> Bench:
+        made.append(Bench(tmp_path, step_seconds))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.trainer.post(training.Quit())
+        assert one.trainer.join(LIVENESS_S)
+
+
+def test_training_goes_on_while_nobody_answers(bench: Callable[..., Bench]) -> None:
+    one = bench()
+    one.ready()
+    one.train()
+    one.expect(training.Started)
+    assert one.expect(Cut).steps == 3
+    one.until(lambda: one.trainer.report().steps > 200)
+    assert one.events.empty(), "one commit at most is in flight"
+    assert one.trainer.report().time.wait_s == 0
+
+
+def test_commit_that_was_due_in_flight_starts_where_the_flight_ends(bench: Callable[..., Bench]) -> None:
+    """With updates of ten minutes the second cut can only come at the boundary where the reply is merged."""
+    one = bench()
+    built = one.ready()
+    one.train()
+    one.expect(training.Started)
+    cut = one.expect(Cut)
+    one.until(lambda: one.trainer.report().steps > 20)
+    one.pace.step_seconds = 600.0
+    one.until(lambda: one.trainer.report().time.paced_s > 0)
+    steps = one.trainer.report().steps
+    one.answer(cut, built)
+    one.trainer.post(training.Pause())
+    one.train()
+    second = one.expect(training.Started) and one.expect(Cut)
+    assert second.steps == steps - cut.steps
+
+
+def test_messages_of_a_long_update_are_followed_in_the_order_in_which_they_came(
+    bench: Callable[..., Bench],
+) -> None:
+    one = bench(600.0)
+    one.ready()
+    one.train()
+    one.expect(training.Started)
+    one.train(generation=2)
+    one.trainer.post(training.Pause())
+    one.until(lambda: one.trainer.report().time.wait_s > 0)
+    time.sleep(0.1)
+    assert one.trainer.report().steps == 1, "an older directive does not undo the pause"
+
+
+def test_without_overlap_the_thread_waits_and_the_end_of_the_run_frees_it(
+    bench: Callable[..., Bench],
+) -> None:
+    one = bench()
+    built = one.ready()
+    one.train(overlap=False)
+    one.expect(training.Started)
+    cut = one.expect(Cut)
+    time.sleep(0.2)
+    assert one.trainer.report().steps == 3
+    one.answer(cut, built)
+    one.expect(Cut)
+    one.trainer.post(training.Leave())
+    report = one.expect(training.Left).report
+    assert report.steps == 6
+    assert report.commits == 1
+    shares = report.time
+    assert shares.wait_s > shares.compute_s + shares.commit_s
+    later = one.trainer.report()
+    assert later == report, "nobody's time goes on after the run"
+
+
+def test_an_error_ends_the_run_and_not_the_thread(bench: Callable[..., Bench]) -> None:
+    one = bench()
+    one.trainer.post(training.Prepare("broken", pb.RunTask(name="no-such-task"), 1, 32))
+    failed = one.expect(training.Failed)
+    assert (failed.run_id, "no-such-task" in failed.error) == ("broken", True)
+    one.ready()
+    one.train(batch=0)
+    assert "batch" in one.expect(training.Failed).error
+    one.ready()
