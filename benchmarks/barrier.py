@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import shutil
 from typing import Any
 
 from benchmarks import harness
@@ -95,6 +96,7 @@ def _run(sync: str, seed: int, *, fresh: bool) -> dict[str, Any]:
         result: dict[str, Any] = json.loads(kept.read_text())
         return result
     out = folder / f"{sync.replace(':', '-')}-{seed}"
+    shutil.rmtree(out, ignore_errors=True)  # of a run that was interrupted
     result = harness.demo(
         [
             *("--task", TASK, "--speeds", "1,3,3", "--sync", sync, "--seed", str(seed)),
