@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import importlib.util
-import json
 import shutil
 import signal
 import time
@@ -62,14 +61,14 @@ def demo(options: DemoOptions) -> int:
             "step_seconds": todo.step_seconds,
             "seed": options.seed,
         }
-        (folder / "result.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        (folder / "result.json").write_text(outcome.dumps(found, indent=1) + "\n", encoding="utf-8")
         if status.elapsed_s > 0:
             from offbeat_cli import report  # matplotlib takes a second to import
 
             files["report"] = str(report.write(folder))
         _summary(console, status, found, files)
     if options.as_json:
-        print(json.dumps(found), flush=True)
+        print(outcome.dumps(found), flush=True)
     if interrupted:
         raise KeyboardInterrupt
     return outcome.exit_code(status)

@@ -6,6 +6,8 @@ their JSON and by an exit code.
 
 from __future__ import annotations
 
+import json
+import math
 from typing import Any
 
 from offbeat.v1 import scheduler_pb2 as pb
@@ -131,6 +133,19 @@ def result(status: pb.Status, wall_s: float, speeds: dict[str, float] | None = N
         "model": status.model_path,
         "best_model": status.best_model_path,
     }
+
+
+def dumps(found: dict[str, Any], indent: int | None = None) -> str:
+    """As JSON that any reader takes: a number that is none, such as a diverged model's loss, is null."""
+    return json.dumps(_finite(found), indent=indent, allow_nan=False)
+
+
+def _finite(content: Any) -> Any:
+    if isinstance(content, dict):
+        return {key: _finite(item) for key, item in content.items()}
+    if isinstance(content, list):
+        return [_finite(item) for item in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content
 
 
 def probe(item: pb.Probe) -> dict[str, Any]:

@@ -33,7 +33,7 @@ def run(file: Path, scheduler: str, *, wait: bool, as_json: bool) -> int:
         status = _follow(client, run_id, Console(stderr=as_json))
     wall_s = time.monotonic() - began
     if as_json:
-        print(json.dumps(outcome.result(status, wall_s)), flush=True)
+        print(outcome.dumps(outcome.result(status, wall_s)), flush=True)
     else:
         print(f"{run_id}: {outcome.ending(status)}")
         if status.model_path:

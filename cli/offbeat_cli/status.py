@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 
 from rich.console import Console
@@ -20,13 +19,13 @@ def status(scheduler: str, *, watch: bool, as_json: bool, every_s: float = 1.0) 
         now = client.status()
         if not watch:
             if as_json:
-                print(json.dumps(outcome.status_json(now)), flush=True)
+                print(outcome.dumps(outcome.status_json(now)), flush=True)
             else:
                 console.print(render(now))
             return ExitCode.DONE
         if as_json:
             for now in client.watch(every_s, lambda text: print(text, file=sys.stderr)):
-                print(json.dumps(outcome.status_json(now)), flush=True)
+                print(outcome.dumps(outcome.status_json(now)), flush=True)
             return ExitCode.DONE
         with RunView(console) as view:
             view.show(now)

@@ -102,6 +102,21 @@ def test_the_json_object_has_what_scripts_read():
     assert (worker["name"], worker["speed"], worker["steps"], worker["commits"]) == ("worker-1", 3.0, 100, 12)
 
 
+def test_numbers_that_are_none_are_null_in_json():
+    status = a_status(loss=float("nan"), metric=float("inf"))
+    status.workers[0].report.train_loss = float("nan")
+    status.probes[0].loss_end = float("inf")
+
+    def refuse(constant):
+        raise AssertionError(constant)
+
+    for found in (outcome.result(status, 30.0), outcome.status_json(status)):
+        read = json.loads(outcome.dumps(found), parse_constant=refuse)
+        assert (read["loss"], read["metric"], read["value"]) == (None, None, None)
+        assert read["workers"][0]["train_loss"] is None
+        assert read["probes"][0]["loss_end"] is None
+
+
 def test_without_a_target_reached_there_is_no_time_to_it():
     assert outcome.result(a_status(), 30.0)["time_to_target_s"] is None
 
