@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from offbeat.v1 import scheduler_pb2 as pb
-from support.fleet import Fleet, of
+from support.fleet import Fleet, Phase, of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
@@ -50,3 +50,36 @@ def test_updates_with_nan_are_refused_by_tensor_and_their_worker_is_quarantined(
     status = fleet.until(lambda s: s.reached, "the others reach the target")
     assert of(status, "worker-9").commits == worker.commits
     assert all(of(status, f"worker-{n}").commits > worker.commits for n in (1, 2, 3))
+
+
+def test_a_model_that_is_too_large_for_the_server_ends_the_run_and_says_what_to_raise(fleet: Fleet) -> None:
+    fleet.end("parameter-server")
+    fleet.start_server(commit_memory_mb=1)
+    fleet.submit(task={"name": "steps", "options": {"numbers": 1_000_000}}, workers=3)
+    status = fleet.until(lambda s: s.phase == Phase.IDLE, "the run ends")
+    assert status.outcome == pb.Status.FAILED
+    assert "the model takes 4 MiB; commit_memory_mb is 1: raise it" in status.message
+
+
+def test_a_task_that_fails_in_training_is_named_and_holds_nobody_at_the_barrier(fleet: Fleet) -> None:
+    fleet.start_worker("worker-9", shard=1, shards=4, environment={"RAISE_AFTER": "20"})
+    fleet.until(lambda s: of(s, "worker-9").attached, "it attends")
+    fleet.submit(task="sick", workers=4, sync="bsp", check_period_s=2)
+    status = fleet.until(lambda s: of(s, "worker-9").error, "it fails")
+    assert "sick.py:" in of(status, "worker-9").error
+    assert "the sensor is gone" in of(status, "worker-9").error
+    status = fleet.until_commits(20, "worker-1", "worker-2", "worker-3")
+    assert status.phase == Phase.TRAINING
+    assert of(status, "worker-9").attached
+
+
+def test_a_device_whose_update_takes_longer_than_its_lease_stays_a_member(fleet: Fleet) -> None:
+    fleet.start_worker("worker-9", shard=1, shards=4, environment={"BUSY_S": "4"})
+    fleet.until(lambda s: of(s, "worker-9").attached, "it attends")
+    fleet.submit(task="sick", workers=4, check_period_s=1)
+    fleet.until_trains(3)
+    fleet.until(lambda s: of(s, "worker-9").report.step_s > fleet.lease_s, "it made an update")
+    status = fleet.until(lambda s: of(s, "worker-9").commits >= 1, "it commits")
+    assert status.active_trainers == 4
+    assert "worker-9 was silent" not in fleet.log("scheduler")
+    assert fleet.metrics("parameter-server")["offbeat_ps_leases_ended_total"] == 0

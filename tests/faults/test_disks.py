@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from safetensors.numpy import load_file
 
+from offbeat.v1 import scheduler_pb2 as pb
 from support.fleet import Fleet, Phase
 from support.needs import need
 
@@ -59,9 +60,13 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
-@pytest.mark.parametrize(("breaks", "mends"), [("fill", "free"), ("protect", "unprotect")])
+@pytest.mark.parametrize(
+    ("breaks", "mends", "when"),
+    [("fill", "free", "in the run"), ("protect", "unprotect", "after the end")],
+    ids=["full", "read-only"],
+)
 def test_where_checkpoints_cannot_be_written_the_old_one_stays_and_training_goes_on(
-    fleet: Fleet, disk: SmallDisk, breaks: str, mends: str
+    fleet: Fleet, disk: SmallDisk, breaks: str, mends: str, when: str
 ) -> None:
     fleet.end("parameter-server")
     fleet.start_server(folder=disk.folder)
@@ -85,9 +90,19 @@ def test_where_checkpoints_cannot_be_written_the_old_one_stays_and_training_goes
     assert metric("failures_total") >= 1
     assert fleet.log("parameter-server").count(f"cannot write {disk.folder / run}") == 1
 
-    getattr(disk, mends)()
-    fleet.eventually(lambda: metric("failing") == 0 and metric("epoch") > epoch, "it is written again")
-    status = fleet.stop_run()
+    if when == "in the run":
+        getattr(disk, mends)()
+        fleet.eventually(lambda: metric("failing") == 0 and metric("epoch") > epoch, "it is written again")
+        status = fleet.stop_run()
+    else:
+        ended = fleet.stop_run()
+        assert ended.outcome == pb.Status.STOPPED
+        assert not ended.model_path
+        assert any("the final model could not be written" in warning for warning in ended.warnings)
+        assert checkpoint.read_bytes() == old
+        getattr(disk, mends)()
+        status = fleet.until(lambda s: s.model_path, "the model is written when it can be")
+        assert not any("the final model" in warning for warning in status.warnings)
     assert load_file(status.model_path).keys() == load_file(checkpoint).keys()
 
 

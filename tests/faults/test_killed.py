@@ -22,6 +22,10 @@ def test_training_goes_on_without_a_killed_worker_and_takes_it_back(fleet: Fleet
     status = fleet.until(lambda s: s.active_trainers == 2, "M falls")
     assert status.phase == Phase.TRAINING
     assert not of(status, "worker-3").attached
+    for service in ("scheduler", "parameter-server"):
+        series = [name for name in fleet.metrics(service) if 'worker="' in name]
+        assert [name for name in series if 'worker="worker-1"' in name]
+        assert not [name for name in series if 'worker="worker-3"' in name], "its series go with it"
     fleet.until_commits(4, "worker-1", "worker-2")
     fleet.start_workers(3)
     assert fleet.until_commits(4, "worker-3").active_trainers == 3
@@ -57,6 +61,19 @@ def test_a_run_whose_workers_all_died_waits_and_goes_on_when_one_returns(fleet: 
     assert status.phase == Phase.TRAINING
     assert status.version > waiting.version
     assert fleet.stop_run().model_path
+
+
+def test_a_hub_that_lost_both_its_services_at_once_takes_the_next_run(fleet: Fleet) -> None:
+    fleet.submit(workers=3, sync="bsp")
+    fleet.until_trains(3)
+    fleet.kill("scheduler", "parameter-server")
+    fleet.start_hub()
+    fleet.until(
+        lambda s: s.parameter_server_attached and sum(w.attached for w in s.workers) == 3, "all come back"
+    )
+    fleet.submit(workers=3, sync="bsp")
+    fleet.until_trains(3)
+    assert fleet.until_commits(9).active_trainers == 3
 
 
 def test_a_run_whose_parameter_server_died_says_how_to_go_on_and_the_hub_takes_the_next(fleet: Fleet) -> None:

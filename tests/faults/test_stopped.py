@@ -10,7 +10,7 @@ import pytest
 from safetensors import safe_open
 
 from offbeat.v1 import scheduler_pb2 as pb
-from support.fleet import Fleet, Phase, of
+from support.fleet import Fleet, Phase, of, training
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
@@ -29,6 +29,19 @@ def test_a_worker_frozen_for_longer_than_its_lease_comes_back_without_a_burst(fl
     assert other / 2 - 2 <= frozen <= other + 3
     assert of(after, "worker-3").report.phase == pb.WorkerReport.TRAINING
     assert not of(after, "worker-3").error
+
+
+def test_a_frozen_device_that_was_to_give_the_model_is_replaced_by_another(fleet: Fleet) -> None:
+    with fleet.suspended("worker-1"):  # the first by name
+        fleet.submit(workers=2)
+        assert training(fleet.until_trains(2)) == ["worker-2", "worker-3"]
+    fleet.until_trains(3)
+    stopped = fleet.status()
+    with fleet.suspended("worker-1"):  # nor does it keep a run from ending, or the next one from beginning
+        assert fleet.stop_run().model_path
+        fleet.submit(workers=2)
+        fleet.until_trains(2)
+    assert fleet.until_trains(3).run_id != stopped.run_id
 
 
 @pytest.mark.parametrize("frozen", ["scheduler", "parameter-server"])

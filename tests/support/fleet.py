@@ -7,6 +7,7 @@ metric then shows. No time is asserted: a deadline only says that something is s
 from __future__ import annotations
 
 import json
+import os
 import signal
 import time
 import urllib.request
@@ -77,10 +78,7 @@ class Fleet:
             if self.runs(name) and (name not in usual or self._unusual[name]):
                 self.signal(name, signal.SIGCONT)
                 self.end(name)
-        if not self.runs("scheduler"):
-            self.start_scheduler()
-        if not self.runs("parameter-server"):
-            self.start_server()
+        self.start_hub()
         self.start_workers(workers)
         self.start_evaluator()
         self.stop_run()
@@ -92,6 +90,13 @@ class Fleet:
             ),
             "everybody attends",
         )
+
+    def start_hub(self) -> None:
+        """Scheduler and parameter server; one that runs already stays."""
+        if not self.runs("scheduler"):
+            self.start_scheduler()
+        if not self.runs("parameter-server"):
+            self.start_server()
 
     def start_scheduler(self, **options: Any) -> None:
         """Start it; again on the port that it had."""
@@ -150,7 +155,8 @@ class Fleet:
         }
         if values.get("role") != "evaluator":
             values = {"step_seconds": self._step_s, **values}
-        environment = {**ONE_THREAD, "PYTHONPATH": str(TESTS), **(environment or {})}
+        paths = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
+        environment = {**ONE_THREAD, "PYTHONPATH": paths, **(environment or {})}
         self._launch(key or name, module, values, environment, unusual=bool(unusual))
 
     def start_workers(self, count: int, **options: Any) -> None:

@@ -176,7 +176,7 @@ class LiveRun:
             except (OffbeatError, Refused) as error:
                 lane.close()
                 if isinstance(error, OffbeatError):
-                    self._fail(str(error))
+                    self.fail(str(error))
                 raise
             folder = Folder(self._folder_of_runs, self.run_id, manifest)
             archive = Archive(folder, self.run, self._disk, self._clock)
@@ -457,7 +457,7 @@ class LiveRun:
                 log.info("the model is at %s", path)
                 self._changed()
                 return
-            self._fail(f"the final model could not be written to {seeded.archive.folder.folder}")
+            self.fail(f"the final model could not be written to {seeded.archive.folder.folder}")
             await asyncio.sleep(RETRY_FILES_S)
 
     async def _write_best(self, archive: Archive, snapshot: Snapshot, loss: float, metric: float) -> None:
@@ -468,9 +468,10 @@ class LiveRun:
     async def _watch_initial(self, initial: InitialModel) -> None:
         """Say at once that the file cannot be used, not only when a worker seeds."""
         if problem := await initial.problem():
-            self._fail(problem)
+            self.fail(problem)
 
-    def _fail(self, error: str) -> None:
+    def fail(self, error: str) -> None:
+        """Say, here and to the scheduler, why the run can't have its model, or can't leave one."""
         if self.error != error:
             log.error("run '%s': %s", self.run_id, error.replace("\n", "; "))
         self.error = error

@@ -135,12 +135,14 @@ class Servicer(rpc.ParameterServerServicer):
                     f"total_bytes: {header.total_bytes} for a manifest of {manifest.total_bytes} bytes"
                 )
             if manifest.total_bytes > self._host.budget.total:
-                raise Refused(
-                    Refusal.TOO_LARGE,
+                problem = (
                     f"the model takes {manifest.total_bytes / 2**20:.0f} MiB; "
                     f"commit_memory_mb is {self._host.budget.total / 2**20:.0f}: "
-                    "raise it on the parameter server",
+                    "raise it on the parameter server"
                 )
+                if not live.seeded:
+                    live.fail(problem)  # nobody can seed this run: the operator must see why
+                raise Refused(Refusal.TOO_LARGE, problem)
             accepted = False
             if not live.seeded or live.manifest != manifest:
                 progress.pause()
