@@ -487,6 +487,16 @@ def test_a_restarted_workers_figures_go_on_from_where_its_last_process_was(world
 # ---- who comes and goes ----------------------------------------------------------------------------
 
 
+def test_a_report_that_follows_another_at_once_does_not_make_a_worker_look_fast(world):
+    _, _, (w1,) = world.training(1)
+    for steps in (10, 20, 30):
+        w1.report.steps = steps
+        world.wait(1)  # it reports once a second
+    world.wait(0.004)
+    w1.say(steps=31)
+    assert world.status().workers[0].steps_per_s == pytest.approx(10, rel=0.01)
+
+
 def test_a_late_joiner_prepares_and_then_trains(world):
     world.training(2)
     world.wait(30)

@@ -14,6 +14,9 @@ from offbeat_scheduler.timing import since
 CUMULATIVE = ("steps", "samples", "commits", "sent_bytes", "received_bytes", "retries")
 TIMES = ("compute_s", "paced_s", "commit_s", "wait_s")
 
+SPEED_SPAN_S = 0.25
+"""A speed is measured over at least so long: a report that follows another at once says nothing of it."""
+
 
 class Stage(Enum):
     """How far a worker has come in the run."""
@@ -47,7 +50,7 @@ class Worker:
         self._count = pb.CommitCount()
         self._commits_before = 0
         self._speed = SmoothedMean(0.3)
-        self._reported_at: float | None = None
+        self._speed_from: tuple[float, int] | None = None  # (when, steps): where its next measurement begins
 
     @property
     def name(self) -> str:
@@ -66,7 +69,7 @@ class Worker:
         self.report = pb.WorkerReport()
         self.lone_steps = 0
         self.final = False
-        self._reported_at = None
+        self._speed_from = None
         self._speed = SmoothedMean(0.3)
 
     def away(self) -> None:
@@ -77,12 +80,12 @@ class Worker:
 
     def take(self, report: pb.WorkerReport, now: float) -> None:
         """A newer report of the same process. Its figures are cumulative, so a lost one loses nothing."""
-        if self._reported_at is not None:
-            seconds = since(self._reported_at, now)
-            if seconds > 0 and report.steps >= self.report.steps:
-                self._speed.add((report.steps - self.report.steps) / seconds)
-        if report.steps:
-            self._reported_at = now
+        if self._speed_from is None:
+            self._speed_from = (now, report.steps) if report.steps else None
+        elif (seconds := since(self._speed_from[0], now)) >= SPEED_SPAN_S:
+            if report.steps >= self._speed_from[1]:
+                self._speed.add((report.steps - self._speed_from[1]) / seconds)
+            self._speed_from = (now, report.steps)
         self.report = report
         self.final = self.final or report.final
 
