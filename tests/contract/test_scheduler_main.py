@@ -141,7 +141,7 @@ def test_a_workers_series_come_with_it_and_go_with_it(running):
         metrics = scrape(facts["metrics_port"])
         for name in ("steps_total", "commits_total", "step_seconds", "commit_seconds", "staleness"):
             assert f'offbeat_worker_{name}{{worker="w1"}}' in metrics
-        assert 'offbeat_worker_time_seconds_total{kind="wait",worker="w1"}' in metrics
+        assert 'offbeat_worker_time_seconds_total{share="wait",worker="w1"}' in metrics
         said.append(True)
         list(attending)
         assert 'worker="w1"' not in scrape(facts["metrics_port"])

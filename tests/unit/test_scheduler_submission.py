@@ -103,7 +103,8 @@ def test_metrics_follow_the_run_and_each_workers_reports():
     assert shown["offbeat_worker_commits_total", ("worker", "w1")] == 4
     assert shown["offbeat_worker_staleness", ("worker", "w1")] == 2
     assert shown["offbeat_worker_commit_seconds", ("worker", "w1")] == pytest.approx(0.3)
-    assert shown["offbeat_worker_time_seconds_total", ("kind", "compute"), ("worker", "w1")] == 3.0
+    assert shown["offbeat_worker_time_seconds_total", ("share", "compute"), ("worker", "w1")] == 3.0
+    assert shown["offbeat_probes",] == 0
     w1.leave()
     assert not [key for key in samples() if ("worker", "w1") in key]
 
@@ -115,7 +116,7 @@ def test_metric_names_are_words_of_one_kind_and_labels_come_from_closed_sets():
         assert family.name.startswith("offbeat_")
         assert family.documentation
         for sample in family.samples:
-            assert set(sample.labels) <= {"worker", "kind", "phase", "run_id", "name", "sync", "target"}
+            assert set(sample.labels) <= {"worker", "share", "phase", "run_id", "name", "sync", "target"}
 
 
 def test_histories_and_warnings_stay_bounded_over_a_long_run():

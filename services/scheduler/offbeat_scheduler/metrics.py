@@ -100,7 +100,8 @@ def _search(status: pb.Status) -> Iterator[Metric]:
     yield _gauge("commit_rate", "Commits per check period; 0 where the model has none.", status.commit_rate)
     yield _gauge("commit_interval_seconds", "Between two commits of a worker.", status.interval_s)
     yield _gauge("check_period_seconds", "Between two adjustments of commit counts.", status.check_period_s)
-    yield CounterMetricFamily("offbeat_probes", "Rates tried by the search.", value=len(status.probes))
+    # No counter: a search keeps its last ones only, so this may fall.
+    yield _gauge("probes", "Rates tried by the search, of late.", len(status.probes))
     if status.probes:
         yield _gauge("probe_reward", "Of the last probe.", status.probes[-1].reward)
         yield _gauge("probe_rate", "Commits per check period in the last probe.", status.probes[-1].rate)
@@ -138,9 +139,9 @@ def _workers(status: pb.Status) -> Iterator[Metric]:
     yield gauges("interval_seconds", "Commit interval in force for it.", [w.interval_s for w in workers])
     yield gauges("error", "1 while it can't take part.", [float(bool(w.error)) for w in workers])
     time = CounterMetricFamily(
-        "offbeat_worker_time_seconds", "Where its training thread's time went.", labels=["worker", "kind"]
+        "offbeat_worker_time_seconds", "Where its training thread's time went.", labels=["worker", "share"]
     )
     for worker in workers:
-        for kind in SHARES:
-            time.add_metric([worker.name, kind], getattr(worker.report.time, f"{kind}_s"))
+        for share in SHARES:
+            time.add_metric([worker.name, share], getattr(worker.report.time, f"{share}_s"))
     yield time
