@@ -18,7 +18,7 @@ from offbeat.v1 import scheduler_pb2 as sc
 from offbeat.v1 import scheduler_pb2_grpc as sc_grpc
 from offbeat_core import channels
 
-LIVENESS_S = 90.0
+LIVENESS_S = 150.0
 
 RUN = """
 name: worker-test

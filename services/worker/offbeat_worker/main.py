@@ -32,6 +32,8 @@ DESCRIPTION = (
 )
 QUIT_S = 1.5
 """For the last commit, and then for the training thread to finish its batch; what takes longer is cut off."""
+END_S = 8.0
+"""From SIGTERM to the process's end at the latest, whatever a user's code holds up (Docker kills after 10 s)."""
 
 T = TypeVar("T")
 
@@ -43,8 +45,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     from offbeat_core.service import run_service
 
     code = run_service(COMMAND, DESCRIPTION, WorkerSettings, serve, arguments, health=lambda _: 0)
-    if any(thread.name in _BUSY for thread in threading.enumerate()):
-        # A thread still computes, in torch: tearing the interpreter down under it may crash.
+    # Tearing the interpreter down may crash under a thread that still computes, in torch; and with torch
+    # loaded it takes a second of the processor, of which a slow device has too little to end in time.
+    computing = any(thread.name in _BUSY for thread in threading.enumerate())
+    if computing or (argv is None and "torch" in sys.modules):
+        sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
     return code
@@ -65,6 +70,7 @@ async def serve(settings: WorkerSettings, stop: asyncio.Event) -> int:
         await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if running.done():
             running.result()
+        _end_within(END_S)
         await station.leave("told to end", QUIT_S)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
@@ -74,6 +80,12 @@ async def serve(settings: WorkerSettings, stop: asyncio.Event) -> int:
         if beating is not None:
             beating.cancel()
             await asyncio.gather(beating, return_exceptions=True)
+
+
+def _end_within(seconds: float) -> None:
+    timer = threading.Timer(seconds, os._exit, (0,))
+    timer.daemon = True
+    timer.start()
 
 
 def _prepare(settings: WorkerSettings) -> Callable[[], Station]:
