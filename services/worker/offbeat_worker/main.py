@@ -33,7 +33,7 @@ DESCRIPTION = (
 QUIT_S = 1.5
 """For the last commit, and then for the training thread to finish its batch; what takes longer is cut off."""
 END_S = 8.0
-"""From SIGTERM to the process's end at the latest, whatever a user's code holds up (Docker kills after 10 s)."""
+"""From SIGTERM to the end at the latest, whatever a task's code holds up (Docker kills after 10 s)."""
 
 T = TypeVar("T")
 
