@@ -124,8 +124,12 @@ def test_a_link_that_is_silent_for_longer_than_keepalive_and_lease_comes_back(
 ) -> None:
     run = _train(fleet, links, tmp_path, "far")
     before = fleet.until_commits(4)
-    for link in links:
-        link.hold()
+    control, bulk = links
+    bulk.hold()
+    fleet.until(
+        lambda s: of(s, "far").report.steps > of(before, "far").report.steps + 60, "it trains on meanwhile"
+    )
+    control.hold()
     status = fleet.until(lambda s: not of(s, "far").attached, "its lease ends")
     fleet.eventually(
         lambda: fleet.metrics("parameter-server")["offbeat_ps_leases"] == 0, "the server's lease ends too"
