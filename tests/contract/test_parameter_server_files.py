@@ -159,6 +159,10 @@ def test_exactly_the_model_that_the_evaluator_saw_is_kept_as_the_best(ps: Any) -
             )
             np.testing.assert_array_equal(load_file(path)["bias"], seen[expected].values[4:])
         await ps.eventually(lambda: served.host.report().best_model_path == str(path.resolve()))
+        report = served.host.report()
+        assert (report.best_version, report.best_loss, report.best_metric) == (2, 0.5, 0.9)
+        assert report.best_missed == 0
+        assert report.HasField("best_missed")
 
     ps(body)
 
@@ -229,6 +233,63 @@ def test_a_run_that_ends_on_a_full_disk_says_so_and_its_model_follows_when_there
         assert served.host.report().error == ""
 
     ps(body, folder)
+
+
+def test_a_best_model_that_could_not_be_written_is_tried_again_and_until_then_the_older_one_is_reported(
+    ps: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("offbeat_ps.live.RETRY_FILES_S", 0.1)
+
+    async def body(served: Any) -> None:
+        served.direct()
+        await served.seed()
+        (a,) = await served.joined("a")
+        judge = served.caller("judge")
+
+        async def keep(version: int, metric: float) -> None:
+            await judge.pull(role=common.ROLE_EVALUATOR)
+            served.host.keep_best(control.KeepBest(run_id=ps.run, version=version, loss=1, metric=metric))
+
+        await keep(0, 0.5)
+        await ps.eventually(lambda: served.host.report().best_model_path)
+        best = served.host.live.archive.folder.best
+        best.unlink()
+        best.mkdir()
+        await a.commit(np.ones(6, "<f4"))
+        await keep(1, 0.7)
+        await ps.eventually(lambda: served.host.live.archive.folder.failures >= 2)
+        assert (served.host.report().best_version, served.host.report().best_metric) == (0, 0.5)
+        best.rmdir()
+        await ps.eventually(lambda: served.host.report().best_version == 1)
+        assert served.host.report().best_metric == 0.7
+        assert metadata(best)["version"] == "1"
+
+    ps(body)
+
+
+def test_the_final_write_tries_the_best_model_too_and_says_where_it_fails(
+    ps: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("offbeat_ps.live.RETRY_FILES_S", 0.1)
+
+    async def body(served: Any) -> None:
+        served.direct(revision=1)
+        await served.seed()
+        await served.caller("judge").pull(role=common.ROLE_EVALUATOR)
+        best = served.host.live.archive.folder.best
+        best.mkdir()
+        served.host.keep_best(control.KeepBest(run_id=ps.run, version=0, loss=1, metric=0.5))
+        served.direct(revision=2, finished=True)
+        await ps.eventually(lambda: served.host.report().finished)
+        report = served.host.report()
+        assert "the best model could not be written" in report.error
+        assert report.model_path
+        assert report.best_model_path == ""
+        best.rmdir()
+        await ps.eventually(lambda: served.host.report().error == "")
+        assert served.host.report().best_model_path == str(best.resolve())
+
+    ps(body)
 
 
 # ---- starting from a file ------------------------------------------------------------------

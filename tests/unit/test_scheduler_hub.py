@@ -839,19 +839,61 @@ def test_the_server_keeps_each_model_that_is_the_best_so_far(world):
     kept = world.to("ps", "keep_best")
     assert [best.version for best in kept] == [2, 3, 5]
     assert kept[-1].run_id == world.run_id
-    assert world.status().best_metric == pytest.approx(0.8)
+
+
+def wrote_best(ps, version, loss, metric):
+    ps.say(best_model_path="/data/best", best_version=version, best_loss=loss, best_metric=metric)
 
 
 def test_a_model_that_the_server_can_not_be_told_to_keep_is_not_called_the_best(world):
     ps, evaluator, _ = world.training(1, target={"accuracy": 0.99})
     evaluator.evaluate(2, 0.5, 0.5)
+    wrote_best(ps, 2, 0.5, 0.5)
     ps.cut()
     evaluator.evaluate(3, 0.1, 0.9)
     assert world.status().best_metric == pytest.approx(0.5)
     ps.join()
     evaluator.evaluate(4, 0.2, 0.8)
     assert [best.version for best in world.to("ps", "keep_best")] == [2, 4]
-    assert world.status().best_metric == pytest.approx(0.8)
+
+
+def test_the_best_figures_are_those_of_the_model_that_is_on_disk(world):
+    ps, evaluator, _ = world.training(1, target={"accuracy": 0.99})
+    evaluator.evaluate(2, 0.5, 0.5)
+    assert world.status().best_metric == 0.0  # its file is not there yet
+    wrote_best(ps, 2, 0.5, 0.5)
+    evaluator.evaluate(3, 0.2, 0.8)
+    ps.say(version=9)  # the disk refuses
+    status = world.status()
+    assert (status.best_metric, status.best_loss, status.best_model_path) == (0.5, 0.5, "/data/best")
+    evaluator.evaluate(4, 0.3, 0.7)  # no better than what is still to be written
+    assert [best.version for best in world.to("ps", "keep_best")] == [2, 3]
+    wrote_best(ps, 3, 0.2, 0.8)
+    assert (world.status().best_metric, world.status().best_loss) == (0.8, 0.2)
+
+
+def test_a_best_that_the_server_no_longer_had_gives_way_to_a_lesser_one_that_can_be_kept(world):
+    ps, evaluator, _ = world.training(1, target={"accuracy": 0.99})
+    evaluator.evaluate(2, 0.5, 0.5)
+    wrote_best(ps, 2, 0.5, 0.5)
+    evaluator.evaluate(3, 0.1, 0.9)
+    ps.say(best_missed=3)
+    evaluator.evaluate(4, 0.2, 0.8)
+    evaluator.evaluate(5, 0.6, 0.4)
+    assert [best.version for best in world.to("ps", "keep_best")] == [2, 3, 4]
+    assert world.status().best_metric == pytest.approx(0.5)
+
+
+def test_a_server_that_is_back_is_told_once_more_to_keep_the_best_that_it_has_not_confirmed(world):
+    ps, evaluator, _ = world.training(1, target={"accuracy": 0.99})
+    evaluator.evaluate(2, 0.5, 0.5)
+    ps.cut()  # and with the stream, perhaps, the word
+    ps.join()
+    assert [best.version for best in world.to("ps", "keep_best")] == [2, 2]
+    wrote_best(ps, 2, 0.5, 0.5)
+    ps.cut()
+    ps.join()
+    assert [best.version for best in world.to("ps", "keep_best")] == [2, 2]
 
 
 def test_with_a_loss_target_the_lowest_loss_is_the_best(world):

@@ -183,6 +183,7 @@ class Host:
         checkpoint = (
             str(live.archive.folder.checkpoint.resolve()) if live.archive and run.durable_epoch else ""
         )
+        best = live.best.kept
         return control.ServerReport(
             server_incarnation=self.incarnation,
             run_id=run.run_id,
@@ -197,7 +198,11 @@ class Host:
             commits=run.counters.commits,
             finished=live.finished,
             model_path=live.model_path,
-            best_model_path=live.best_model_path,
+            best_model_path=live.best.path,
+            best_version=best.version if best else 0,
+            best_loss=best.loss if best else 0.0,
+            best_metric=best.metric if best else 0.0,
+            best_missed=live.best.missed,
             error=self._error or live.error,
         )
 

@@ -12,10 +12,11 @@ import contextlib
 import functools
 import itertools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from offbeat_core.errors import OffbeatError
 from offbeat_core.manifest import Manifest
 from offbeat_core.pauses import Pauses
 from offbeat_ps.archive import Archive
+from offbeat_ps.best import Best, BestKeeper
 from offbeat_ps.checkpoint import Captured, Folder
 from offbeat_ps.initial import InitialModel
 from offbeat_ps.inspection import inspect
@@ -101,7 +103,7 @@ class LiveRun:
         self.finished = False
         self.error = ""
         self.model_path = ""
-        self.best_model_path = ""
+        self.best = BestKeeper()
         self.received_bytes = 0
         self.sent_bytes = 0
         self._folder_of_runs = folder
@@ -116,6 +118,7 @@ class LiveRun:
         self._evaluated: list[Snapshot] = []
         self._wake = asyncio.Event()
         self._final_tried = asyncio.Event()
+        self._keeping: asyncio.Task[None] | None = None  # writes the best until it is on disk
         self._tasks: set[asyncio.Task[None]] = set()
         self._initial = InitialModel(initial_model, folder, disk) if initial_model else None
         if self._initial is not None:
@@ -334,11 +337,17 @@ class LiveRun:
 
     def keep_best(self, version: int, loss: float, metric: float) -> None:
         """Write the model of `version`, one of the last that the evaluator pulled, as the best."""
+        if self.best.knows(version):
+            return
         snapshot = next((s for s in self._evaluated if s.version == version), None)
         if snapshot is None or self._seeded is None:
             log.warning("run '%s': version %d is no longer here to be kept as the best", self.run_id, version)
+            self.best.missed = version
+            self._changed()
             return
-        self._background(self._write_best(self._seeded.archive, snapshot, loss, metric))
+        self.best.want(Best(version, loss, metric), snapshot)
+        if self._keeping is None or self._keeping.done():
+            self._keeping = self._background(self._keep_writing_best(self._seeded.archive))
 
     async def close(self) -> None:
         """End: write what is not on disk yet, leave no task behind."""
@@ -351,6 +360,8 @@ class LiveRun:
             if self.run.over:
                 with contextlib.suppress(asyncio.TimeoutError):
                     await asyncio.wait_for(self._final_tried.wait(), CLOSE_S)
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._write_best(seeded.archive), CLOSE_S)
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -450,20 +461,30 @@ class LiveRun:
             if not self.run.captured:
                 self._perform(self.run.capture(self._clock.now()))
             durable = await seeded.archive.tried(self.run.open_epoch - 1)
+            best = await self._write_best(seeded.archive)
             self.finished = True
             self._final_tried.set()
             if path and durable:
-                self.model_path, self.error = path, ""
-                log.info("the model is at %s", path)
-                self._changed()
-                return
-            self.fail(f"the final model could not be written to {seeded.archive.folder.folder}")
+                if path != self.model_path:
+                    log.info("the model is at %s", path)
+                self.model_path = path
+                if best:
+                    self.error = ""
+                    self._changed()
+                    return
+            which = "best" if path and durable else "final"
+            self.fail(f"the {which} model could not be written to {seeded.archive.folder.folder}")
             await asyncio.sleep(RETRY_FILES_S)
 
-    async def _write_best(self, archive: Archive, snapshot: Snapshot, loss: float, metric: float) -> None:
-        if path := await archive.write_best(snapshot, loss, metric):
-            self.best_model_path = path
-            self._changed()
+    async def _write_best(self, archive: Archive) -> bool:
+        """Try to write the best model, if it is not on disk yet; True if it is now."""
+        written = await self.best.write(archive.write_best)
+        self._changed()
+        return written
+
+    async def _keep_writing_best(self, archive: Archive) -> None:
+        while not await self._write_best(archive):
+            await asyncio.sleep(RETRY_FILES_S)
 
     async def _watch_initial(self, initial: InitialModel) -> None:
         """Say at once that the file cannot be used, not only when a worker seeds."""
@@ -477,10 +498,11 @@ class LiveRun:
         self.error = error
         self._changed()
 
-    def _background(self, work: object) -> None:
-        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)  # type: ignore[arg-type]
+    def _background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
+        return task
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

@@ -23,6 +23,15 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
+class Best:
+    """A version that is better than all before it."""
+
+    version: int
+    loss: float
+    metric: float
+
+
+@dataclass(frozen=True)
 class Taken:
     evaluation: Evaluation
     is_best: bool
@@ -34,6 +43,10 @@ class Evaluations:
     Best is by what the target speaks of; without a target by the metric, which is better
     the higher it is, or, for a task without one, by the loss. Only a model that the parameter
     server can be told to keep may be the best: figures without the file help nobody.
+
+    Attributes:
+        best: what the server was told to keep; the next best must be better than this.
+        kept: what it has on disk, by its own word. It may be older while the disk refuses.
     """
 
     def __init__(self, run: RunSettings) -> None:
@@ -45,7 +58,8 @@ class Evaluations:
         self.early: pb.EvaluatorReport | None = None
         self.points: Thinned[Evaluation] = Thinned(POINTS)
         self.last: Evaluation | None = None
-        self.best: Evaluation | None = None
+        self.best: Best | None = None
+        self.kept: Best | None = None
 
     @property
     def attends(self) -> bool:
@@ -91,8 +105,25 @@ class Evaluations:
         self.points.add(self.last)
         is_best = kept and self._is_best(self.last)
         if is_best:
-            self.best = self.last
+            self.best = Best(report.version, report.loss, report.metric)
         return Taken(self.last, is_best)
+
+    def server_keeps(self, report: pb.ServerReport) -> None:
+        """Take over what is on disk. A best that could not be kept is none: the next may be worse than it."""
+        if report.best_model_path:
+            self.kept = Best(report.best_version, report.best_loss, report.best_metric)
+        if (
+            self.best is not None
+            and report.HasField("best_missed")
+            and report.best_missed == self.best.version
+        ):
+            self.best = self.kept
+
+    @property
+    def unkept(self) -> Best | None:
+        """The best, where the server has not said yet that it is on disk."""
+        on_disk = self.best is None or (self.kept is not None and self.kept.version == self.best.version)
+        return None if on_disk else self.best
 
     def _is_best(self, new: Evaluation) -> bool:
         by_loss = self._by_loss or not self.metric_name

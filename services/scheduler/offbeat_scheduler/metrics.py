@@ -80,8 +80,8 @@ def _run(status: pb.Status) -> Iterator[Metric]:
         yield _gauge("loss", "The evaluator's, or the workers' own where none attends.", status.loss)
     if status.evaluated:
         yield _gauge("metric", "Of the last evaluation, such as accuracy.", status.metric)
-        yield _gauge("best_metric", "Of the best model so far.", status.best_metric)
-        yield _gauge("best_loss", "Of the best model so far.", status.best_loss)
+        yield _gauge("best_metric", "Of the best model on disk.", status.best_metric)
+        yield _gauge("best_loss", "Of the best model on disk.", status.best_loss)
     yield from _target(status)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from offbeat.v1 import scheduler_pb2 as pb
 from offbeat_scheduler.directives import Directives
+from offbeat_scheduler.evaluations import Best
 from offbeat_scheduler.events import Instruction, Log, SendTo
 from offbeat_scheduler.membership import Agent
 
@@ -47,9 +48,9 @@ class Outbox:
         """Forget what concerned one run; what concerns names stays."""
         self.warnings = {key: text for key, text in self.warnings.items() if key.startswith("name:")}
 
-    def keep_best(self, server: Agent, run_id: str, report: pb.EvaluatorReport) -> None:
+    def keep_best(self, server: Agent, run_id: str, found: Best) -> None:
         """Have the parameter server write the model that was just found the best."""
-        best = pb.KeepBest(run_id=run_id, version=report.version, loss=report.loss, metric=report.metric)
+        best = pb.KeepBest(run_id=run_id, version=found.version, loss=found.loss, metric=found.metric)
         self.add(SendTo(server.name, server.incarnation, pb.Directive(keep_best=best)))
 
     def take(self) -> list[Instruction]:

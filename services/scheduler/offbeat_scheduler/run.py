@@ -155,6 +155,7 @@ class Run:
             return
         self.roster.changed = self.roster.changed or server.seeded != report.seeded
         server.take(report, now)
+        self.evaluations.server_keeps(report)
         for count in report.counts:
             if count.worker in workers:
                 workers[count.worker].counted(count)
@@ -222,6 +223,7 @@ class Run:
         if server.incarnation == agent.incarnation:
             if self._out.clear("server") and self.is_training:
                 self._out.say(f"parameter server '{agent.name}' is back")
+            self._keep_best(agent)  # the word may have been lost with the stream
         elif server.name not in ("", agent.name) and self._members.get(server.name) is not None:
             self._out.warn(
                 "server-2",
@@ -299,9 +301,14 @@ class Run:
             return
         self.stop_rules.metric(at_s, report.metric, report.metric_name)
         if taken.is_best and server is not None:
-            self._out.keep_best(server, self.run_id, report)
+            self._keep_best(server)
         if self.losses is not None:
             self._observe(self.losses.evaluated(at_s, report.loss, self.roster.steps()), now)
+
+    def _keep_best(self, server: Agent) -> None:
+        """Have the parameter server write the best model, unless it says that it has."""
+        if (best := self.evaluations.unkept) is not None:
+            self._out.keep_best(server, self.run_id, best)
 
     def _workers_loss(self, now: float) -> None:
         at_s = self.elapsed_s(now)

@@ -95,9 +95,9 @@ def _add_losses(status: pb.Status, run: Run) -> None:
         status.metric = found.last.metric
     elif run.losses is not None and run.losses.last is not None:
         status.loss = run.losses.last.value
-    if found.best is not None:
-        status.best_loss = found.best.loss
-        status.best_metric = found.best.metric
+    if found.kept is not None:
+        status.best_loss = found.kept.loss
+        status.best_metric = found.kept.metric
     for point in found.points.items():
         status.evaluations.add(at_s=point.at_s, version=point.version, loss=point.loss, metric=point.metric)
 
