@@ -95,6 +95,49 @@ def test_over_one_commit_of_each_active_worker_the_weights_sum_to_at_most_one(
 
 
 @settings(deadline=None)
+@given(
+    st.sampled_from([When.AT_ONCE, When.EVERY_K]),
+    st.sampled_from(list(Weight)),
+    st.integers(1, 12),
+    rates,
+    st.lists(
+        st.tuples(
+            st.sets(st.sampled_from(NAMES), min_size=1),
+            st.lists(st.tuples(st.integers(0, len(NAMES) - 1), samples), max_size=12),
+        ),
+        min_size=2,
+        max_size=8,
+    ),
+)
+def test_while_the_set_of_active_workers_stands_still_the_weights_of_its_commits_sum_to_at_most_one(
+    when: When, weight: Weight, k: int, rate: float, stretches: list[tuple[set[str], list[tuple[int, int]]]]
+) -> None:
+    """Workers join, leave and return. Only the commits made under one set are summed."""
+    fold = Fold(FoldRule(when, weight, k, rate))
+    ever: dict[str, float] = {}
+    for active, commits in stretches:
+        names, last = sorted(active), {}
+        for index, n in commits:
+            name = names[index % len(names)]
+            got = fold.weight(name, n, active)
+            assert 0.0 <= got <= 1.0
+            if got > 0.0:
+                last[name] = ever[name] = got
+            assert sum(last.values()) <= 1.0 + 1e-9
+            assert sum(w for other, w in ever.items() if other in active) <= len(active) + 1e-9
+
+
+@pytest.mark.parametrize("weight", list(Weight))
+def test_across_a_join_the_last_commits_sum_to_more_than_one_once(weight: Weight) -> None:
+    fold = Fold(FoldRule(weight=weight))
+    last = {"w1": fold.weight("w1", 100, {"w1"})}
+    last["w2"] = fold.weight("w2", 100, {"w1", "w2"})
+    assert last == {"w1": 1.0, "w2": 0.5}
+    last["w1"] = fold.weight("w1", 100, {"w1", "w2"})
+    assert sum(last.values()) == 1.0
+
+
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(NAMES), st.integers(1, 10_000)), min_size=1, max_size=40))
 def test_shares_settle_at_the_true_shares(noise: list[tuple[str, int]]) -> None:
     """Whatever came before, after the samples stand still everybody gets what it deserves."""

@@ -2,9 +2,16 @@
 
 `Fold` decides; `Sums` holds Σ w·U while updates wait for their fold.
 
-The invariant: over one commit of each active worker the weights sum to at most 1. At
-2/M and 3/M training never reached its target, so nothing here can be configured to
-exceed it; a `server_rate` can only make updates count for less.
+The invariant: over one commit of each active worker, all made while the set of active
+workers does not change, the weights sum to at most 1 (at the gate: over one fold,
+whoever is in it). At 2/M and 3/M training never reached its target, so nothing here can
+be configured to exceed it; a `server_rate` can only make updates count for less.
+
+Across a change of the set it does not hold, for an update that is in the model cannot
+be weighed anew: w1 alone commits at weight 1, w2 joins and commits at 1/2, and the last
+commits of the two sum to 1.5, once. No single weight exceeds 1, so M workers' last
+commits never sum to more than M; and as soon as each active worker has committed
+since the change, they sum to at most 1 again.
 
 | when | weight of an update | normalised |
 |---|---|---|
