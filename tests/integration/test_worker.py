@@ -79,6 +79,8 @@ class FakeServer(ps_grpc.ParameterServerServicer):
     known: bool = True
     next: pb.WorkerDirective | None = None
     at_start: np.ndarray | None = None
+    checkpoints: list[tuple[ps.CheckpointRequest, int]] = field(default_factory=list)  # with the commits then
+    disk_hangs: bool = False
 
     async def Seed(self, request_iterator: AsyncIterator[ps.SeedPart], context: Any) -> ps.SeedReply:
         self.seeds += 1
@@ -160,6 +162,12 @@ class FakeServer(ps_grpc.ParameterServerServicer):
         self.renewals += 1
         known, self.known = self.known, True
         return ps.RenewReply(known=known, lease_s=0.6)
+
+    async def Checkpoint(self, request: ps.CheckpointRequest, context: Any) -> ps.CheckpointReply:
+        self.checkpoints.append((request, len(self.applied)))
+        if self.disk_hangs:
+            await asyncio.sleep(3600)
+        return ps.CheckpointReply(epoch=1, version=self.version)
 
     async def _send(self, header: ps.ModelHeader, unchanged: bool) -> AsyncIterator[ps.ModelPart]:
         assert self.model is not None
@@ -728,8 +736,46 @@ def test_leaving_worker_commits_what_it_has(play: Callable[..., None], delay_s: 
         steps = sum(h.steps for h in hub.server.applied)
         assert steps >= 10
         assert steps == hub.station.report().worker.steps
+        ((request, applied),) = hub.server.checkpoints
+        assert (request.run_id, request.worker) == (RUN, "w")
+        assert applied == len(hub.server.applied)  # after its last commit
 
     play(scenario, FakeServer(delay_s=delay_s))
+
+
+def test_a_worker_that_may_not_overlap_leaves_with_a_checkpoint_of_what_it_committed(
+    play: Callable[..., None],
+) -> None:
+    async def scenario(hub: Hub) -> None:
+        await hub.training(overlap=False)
+        await hub.until(lambda: hub.server.applied, "a commit")
+        await hub.station.leave("told to end", 10.0)
+        assert len(hub.server.checkpoints) == 1
+
+    play(scenario)
+
+
+def test_a_checkpoint_that_does_not_come_keeps_no_worker_from_leaving(
+    play: Callable[..., None], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(hub: Hub) -> None:
+        await hub.training()
+        await asyncio.wait_for(hub.station.leave("told to end", 1.0), LIVENESS_S)
+        assert hub.server.checkpoints
+        assert hub.scheduler.goodbyes == ["told to end"]
+        assert "not confirmed that the last update is in a checkpoint" in caplog.text
+
+    play(scenario, FakeServer(disk_hangs=True))
+
+
+def test_a_worker_that_does_not_train_asks_for_no_checkpoint(play: Callable[..., None]) -> None:
+    async def scenario(hub: Hub) -> None:
+        hub.prepare()
+        await hub.phase(sc.WorkerReport.READY)
+        await hub.station.leave("told to end", 10.0)
+        assert not hub.server.checkpoints
+
+    play(scenario)
 
 
 def test_evaluator_reports_each_new_version_once_and_never_takes_a_lease(play: Callable[..., None]) -> None:

@@ -11,7 +11,6 @@ answered, and everything done meanwhile is one accumulated update.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import logging
 import time
@@ -73,6 +72,7 @@ class WorkerAgent:
         self._error = ""
         self._run_id = ""  # of the run that is prepared or trained here
         self._leaving = False
+        self._departing = False  # the process ends
         self._rested = False  # was told to stop training for a while: its model may be old
         self._built: asyncio.Future[training.Built] | None = None
         self._pulled_under = 0  # the revision in force when the model that is loaded was pulled
@@ -104,15 +104,20 @@ class WorkerAgent:
         return sc.Report(worker=self._figures())
 
     async def leave(self, within_s: float) -> None:
-        """This process ends: commit what is left, if that takes no longer than `within_s`.
+        """The process ends: commit what is left and have it written, if both take at most `within_s`."""
+        if self._phase == Phase.TRAINING and not self._departing and not self.ended.done():
+            self._departing = True
+            try:
+                await asyncio.wait_for(self._hand_over(self._run_id), within_s)
+            except RETRIED as error:
+                log.warning("not confirmed that the last update is in a checkpoint: %s", describe(error))
 
-        Not where a gate might hold the reply.
-        """
-        wanted = self._phase == Phase.TRAINING and self._directives.current.overlap
-        if wanted and not self.ended.done():
+    async def _hand_over(self, run_id: str) -> None:
+        if self._directives.current.overlap:  # else a gate might hold the reply
             self.trainer.post(training.Settle())
-            with contextlib.suppress(asyncio.TimeoutError, TimeoutError):
-                await asyncio.wait_for(self._settled, within_s)
+            await self._settled
+        reply = await self._bulk.checkpoint(run_id)
+        log.info("run %s: what was committed is in checkpoint %d", run_id, reply.epoch)
 
     def _figures(self) -> sc.WorkerReport:
         """The report of this moment."""

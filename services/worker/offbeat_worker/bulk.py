@@ -1,4 +1,4 @@
-"""The bulk plane as a worker sees it: one attempt each of Seed, Pull, Commit, Renew.
+"""The bulk plane as a worker sees it: one attempt each of Seed, Pull, Commit, Renew, Checkpoint.
 
 Every wait has a deadline: for a part to leave or come (`PART_S`), and for the first word
 of a reply (`REPLY_S`, or `GATE_S` where a gate may hold it). Retrying is the caller's:
@@ -188,6 +188,12 @@ class Bulk:
         reply: ps.RenewReply = await self._stub.Renew(
             ps.RenewRequest(run_id=run_id, worker=self._name, incarnation=self._incarnation), timeout=REPLY_S
         )
+        return reply
+
+    async def checkpoint(self, run_id: str) -> ps.CheckpointReply:
+        """Have all that was committed so far written; the reply comes once it is on disk."""
+        request = ps.CheckpointRequest(run_id=run_id, worker=self._name)
+        reply: ps.CheckpointReply = await self._stub.Checkpoint(request, timeout=REPLY_S)
         return reply
 
     async def _send(self, call: Any, header: ps.CommitHeader, vector: np.ndarray) -> None:

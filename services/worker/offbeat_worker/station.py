@@ -122,7 +122,10 @@ class Station:
                 endpoint.shutdown()  # type: ignore[attr-defined]
 
     async def leave(self, reason: str, within_s: float) -> None:
-        """Commit what is left, say goodbye, end the training thread: each within so many seconds, or not."""
+        """Commit what is left and have it written, say goodbye, end the training thread.
+
+        Each within so many seconds, or not.
+        """
         if isinstance(self._agent, EvaluatorAgent):
             self._agent.close()
         else:
