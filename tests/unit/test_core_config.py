@@ -52,7 +52,9 @@ def test_an_empty_variable_clears_an_optional_file():
         (["--shard", "3", "--shards", "3"], ["shard", "3"]),
         (["--scheduler", "somewhere"], ["scheduler", "somewhere", "HOST:PORT"]),
         (["--device", "tpu"], ["device", "tpu"]),
-        (["--name", "a b"], ["name", "a b"]),
+        (["--device", "tpu"], ["auto, cpu, cuda"]),
+        (["--name", "a b"], ["name", "a b", "letters, digits"]),
+        (["--step-seconds", "1e30"], ["step_seconds", "1e30", "86400"]),
         (["--step-seconds", "-1"], ["step_seconds", "-1"]),
         (["--step-seconds", "nan"], ["step_seconds", "nan"]),
         (["--config", "missing.yaml"], ["--config", "missing.yaml", "No such file"]),
@@ -79,6 +81,13 @@ def test_a_bad_option_is_named_with_its_value(options, names):
         ),
         ("task: {name: digits, partition: by-luck}", ["task.partition", "by-luck", "dirichlet:ALPHA"]),
         ("task: {name: digits, partition: 'dirichlet:-1'}", ["task.partition", "dirichlet:-1"]),
+        ("task: {name: digits, digest: xyz}", ["task.digest", "xyz", "SHA-256"]),
+        (
+            "task: digits\ntraining: {seed: 99999999999999999999999}",
+            ["training.seed", "18446744073709551615"],
+        ),
+        ("task: digits\ntraining: {batch: 99999999999}", ["training.batch", "4294967295"]),
+        ("task: digits\nevaluate: {batch: 99999999999}", ["evaluate.batch", "4294967295"]),
         ("workers: 2", ["task", "missing"]),
         ("task: digits\n  workers: 3", ["run.yaml", "line 2", "YAML"]),
         ("- a\n- b", ["mapping"]),
@@ -105,6 +114,13 @@ def test_a_bad_run_file_is_refused_by_field_value_and_remedy(text, names):
 def test_each_way_to_write_a_sync_model(text, model, options):
     sync = run(f"task: digits\n{text}").sync
     assert (sync.model, sync.options) == (model, options)
+
+
+def test_a_file_that_is_not_text_is_named(tmp_path):
+    file = tmp_path / "worker.yaml"
+    file.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(OffbeatError, match=r"--config: .*worker\.yaml is not text in UTF-8"):
+        worker("--config", str(file))
 
 
 def test_an_accuracy_target_needs_an_evaluator_and_a_loss_does_not():

@@ -2,6 +2,7 @@
 
 import pytest
 
+from offbeat_core.errors import OffbeatError
 from offbeat_scheduler.models import make_model
 from offbeat_scheduler.sync import Fleet, Steps
 from support.virtual import run_settings, trio
@@ -32,3 +33,10 @@ def test_m_outlasts_three_rounds_of_the_slowest():
     run = run_settings("local-sgd:100", period_s=1.0)
     plan = make_model(run.sync, run).decide(Fleet(0.0, trio()))
     assert plan.membership_window_s >= 3 * 100 * 0.3
+
+
+@pytest.mark.parametrize("tau", ["0", "x", "999999999999999999999"])
+def test_a_tau_that_cannot_be_is_refused_with_its_value(tau):
+    run = run_settings(f"local-sgd:{tau}")
+    with pytest.raises(OffbeatError, match=f"tau: '{tau}'"):
+        make_model(run.sync, run)

@@ -24,6 +24,23 @@ from offbeat_core.addresses import split_address
 from offbeat_core.errors import ExitCode, OffbeatError
 
 PREFIX = "OFFBEAT_"
+NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
+TASK_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
+DEVICE = r"^(auto|cpu|cuda(:\d+)?)$"
+DIGEST = r"^([0-9a-f]{64})?$"
+PATTERNS = {
+    NAME: "letters, digits, . _ and - only, the first a letter or a digit",
+    TASK_NAME: "letters, digits, _ and - only, the first a letter or a digit",
+    DEVICE: "give auto, cpu, cuda or cuda:N",
+    DIGEST: "give a SHA-256: 64 digits of 0-9 and a-f",
+}
+"""What each asks for, in words."""
+
+MOST_32 = 2**32 - 1
+MOST_64 = 2**64 - 1
+"""What the protocol's whole numbers hold."""
+
+LONGEST_STEP_S = 86_400.0
 
 
 class Settings(BaseModel):
@@ -116,7 +133,7 @@ class WorkerSettings(ServiceSettings):
         default_factory=socket.gethostname,
         min_length=1,
         max_length=64,
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
+        pattern=NAME,
         description="This device's name, unique in the fleet. Default: the host's name.",
     )
     role: Literal["worker", "evaluator"] = Field("worker", description="Train, or evaluate held-out data.")
@@ -126,12 +143,15 @@ class WorkerSettings(ServiceSettings):
     shards: int = Field(1, ge=1, description="Into how many parts the data is divided.")
     tasks: list[Path] = Field([], description="Your own task files (Python).")
     data: Path = Field(Path("offbeat-data"), description="Folder with data sets; handed to the task.")
-    device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$", description="auto, cpu, cuda or cuda:N.")
+    device: str = Field("auto", pattern=DEVICE, description="auto, cpu, cuda or cuda:N.")
     threads: int = Field(
         0, ge=0, description="Threads to compute with; 0: what the machine or container allows."
     )
     step_seconds: float = Field(
-        0.0, ge=0, description="Emulate a slow device: no local update takes less than this. 0: off."
+        0.0,
+        ge=0,
+        le=LONGEST_STEP_S,
+        description="Emulate a slow device: no local update takes less than this. 0: off.",
     )
     step_seconds_file: Path | None = Field(
         None, description="Read step_seconds from this file whenever it changes, while running."
@@ -159,7 +179,7 @@ class TaskSpec(Settings):
     """Which task, with what options."""
 
     name: str = Field(
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$",
+        pattern=TASK_NAME,
         description="Built in (digits, fashion-mnist), or your file's name without .py.",
     )
     options: dict[str, str | int | float | bool] = Field(
@@ -168,7 +188,7 @@ class TaskSpec(Settings):
     partition: str = Field("iid", description="iid, or dirichlet:ALPHA by label.")
     digest: str = Field(
         "",
-        pattern=r"^([0-9a-f]{64})?$",
+        pattern=DIGEST,
         description="SHA-256 of the task's file; empty: that of the first device.",
     )
 
@@ -189,14 +209,15 @@ class TaskSpec(Settings):
 class TrainingSpec(Settings):
     """Local training on each device."""
 
-    batch: int = Field(32, ge=1, description="Samples per local update.")
+    batch: int = Field(32, ge=1, le=MOST_32, description="Samples per local update.")
     learning_rate: float = Field(0.05, gt=0, description="Of the local updates (SGD).")
     momentum: float = Field(0.0, ge=0, lt=1, description="Of the local updates; kept across commits.")
     weight_decay: float = Field(0.0, ge=0, description="Of the local updates.")
-    seed: int = Field(1, ge=0, description="Of the initial model and of the order of the data.")
+    seed: int = Field(1, ge=0, le=MOST_64, description="Of the initial model and of the order of the data.")
     max_lone_steps: int = Field(
         0,
         ge=0,
+        le=MOST_64,
         description="Without a fresh model for so many steps a worker stops accumulating; 0: chosen.",
     )
 
@@ -240,7 +261,7 @@ class EvaluateSpec(Settings):
     """What the evaluator does."""
 
     every_s: float = Field(1.0, gt=0, description="Seconds between evaluations.")
-    batch: int = Field(256, ge=1, description="Samples at a time; all held-out samples are used.")
+    batch: int = Field(256, ge=1, le=MOST_32, description="Samples at a time; all held-out samples are used.")
     required: bool | None = Field(
         None, description="Wait for an evaluator before training. Default: if the target is an accuracy."
     )
@@ -258,7 +279,7 @@ class RunSettings(Settings):
 
     name: str = Field(
         "run",
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
+        pattern=NAME,
         max_length=64,
         description="Of the run; its folder is the name and a short suffix.",
     )
@@ -323,6 +344,10 @@ def read_yaml(path: Path, what: str) -> dict[str, Any]:
         raise OffbeatError(
             f"{what}: cannot read {path}: {error.strerror}", "give the path of a YAML file"
         ) from error
+    except UnicodeDecodeError as error:
+        raise OffbeatError(
+            f"{what}: {path} is not text in UTF-8 (byte {error.start})", "give the path of a YAML file"
+        ) from error
     return parse_yaml(text, str(path))
 
 
@@ -365,6 +390,8 @@ def _explain(model: type[BaseModel], error: ValidationError, source: str) -> tup
             problems.append(f"{field}: is missing")
         else:
             message = item["msg"].removeprefix("Value error, ")
+            if item["type"] == "string_pattern_mismatch":
+                message = PATTERNS.get(item["ctx"]["pattern"], message)
             value = item.get("input")
             shown = f" {value!r}:" if isinstance(value, (str, int, float, bool)) else ""
             problems.append(f"{field}:{shown} {message}" if field else message)

@@ -6,7 +6,7 @@ from typing import cast
 
 from pydantic import Field
 
-from offbeat_core.config import Settings
+from offbeat_core.config import MOST_32, Settings
 from offbeat_scheduler.models.barrier import barrier_plan
 from offbeat_scheduler.sync import Fleet, Plan, SyncModel
 
@@ -18,7 +18,7 @@ class LocalSGD(SyncModel):
     short_option = "tau"
 
     class Options(Settings):
-        tau: int = Field(8, ge=1, description="Local updates between two barriers.")
+        tau: int = Field(8, ge=1, le=MOST_32, description="Local updates between two barriers.")
 
     def decide(self, fleet: Fleet) -> Plan:
         return barrier_plan(fleet, cast(LocalSGD.Options, self.options).tau, self.run.check_period_s)
