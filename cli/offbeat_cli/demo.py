@@ -13,6 +13,7 @@ import fcntl
 import importlib.util
 import shutil
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -46,8 +47,8 @@ def demo(options: DemoOptions) -> int:
     todo = plan(options)
     _check_installed()
     console = Console(stderr=options.as_json)
-    with _terminated_like_interrupted(), _own_folder(options.out, todo.name) as folder:
-        status, interrupted = _train(todo, options, folder, console)
+    with _interrupted_by_signals() as told, _own_folder(options.out, todo.name) as folder:
+        status, interrupted = _train(todo, options, folder, console, told)
         if interrupted and not status.elapsed_s:
             raise KeyboardInterrupt  # nothing was trained: there is nothing to keep
         files = _collect(folder, status)
@@ -162,7 +163,9 @@ class _Running:
     run_id: str
 
 
-def _train(todo: DemoPlan, options: DemoOptions, folder: Path, console: Console) -> tuple[pb.Status, bool]:
+def _train(
+    todo: DemoPlan, options: DemoOptions, folder: Path, console: Console, told: threading.Event
+) -> tuple[pb.Status, bool]:
     """Start everything, and see the run to its end: (last status, was it interrupted?)."""
     with Children(folder / "logs") as children, RunView(console) as view:
         view.say(
@@ -173,7 +176,7 @@ def _train(todo: DemoPlan, options: DemoOptions, folder: Path, console: Console)
         with running.client:
             try:
                 _start_others(children, todo, options, folder, scheduler)
-                return _follow(children, running, view), False
+                return _follow(children, running, view, told), False
             except KeyboardInterrupt:
                 view.say("interrupted: stopping the run and writing its model (once more ends it at once)")
                 return _stop(running, view), True
@@ -261,10 +264,12 @@ def _environment(threads: int = 1) -> dict[str, str]:
 # ---- its run -------------------------------------------------------------------
 
 
-def _follow(children: Children, running: _Running, view: RunView) -> pb.Status:
+def _follow(children: Children, running: _Running, view: RunView, told: threading.Event) -> pb.Status:
     """Show the run until it has ended. Raises OffbeatError if a process or a worker fails."""
     began = time.monotonic()
     while True:
+        if told.is_set():
+            raise KeyboardInterrupt
         children.check()
         try:
             status = running.client.status()
@@ -307,15 +312,25 @@ def _stop(running: _Running, view: RunView) -> pb.Status:
 
 
 @contextlib.contextmanager
-def _terminated_like_interrupted() -> Iterator[None]:
-    """SIGTERM and SIGHUP (a closed terminal) end the demo in order, as Ctrl-C does."""
+def _interrupted_by_signals() -> Iterator[threading.Event]:
+    """SIGTERM and SIGHUP (a closed terminal) end the demo in order, as Ctrl-C does.
+
+    Yields what is set by each of them: an exception out of a signal handler is lost where it
+    strikes in a destructor. What was ignored (`nohup`) stays so.
+    """
+    told = threading.Event()
 
     def interrupt(*_: object) -> None:
+        told.set()
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    before = {
+        number: signal.signal(number, interrupt)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) != signal.SIG_IGN
+    }
     try:
-        yield
+        yield told
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

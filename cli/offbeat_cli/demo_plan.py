@@ -106,6 +106,16 @@ def plan(options: DemoOptions) -> DemoPlan:
     for option, value in (("--step-seconds", options.step_seconds), ("--check-period", options.check_period)):
         if value is not None:
             _above_zero(option, value, "give seconds, such as 0.3")
+    for option, seconds in (
+        ("--commit-delay", options.commit_delay),
+        ("--step-seconds", options.step_seconds),
+    ):
+        if seconds is not None and seconds >= options.max_seconds:
+            limit = f"--max-seconds {options.max_seconds:g}"
+            raise OffbeatError(
+                f"{option}: {seconds:g} is as long as the demo trains ({limit})",
+                "give less, or more for --max-seconds",
+            )
     for option, whole in (
         ("--threads", options.threads),
         ("--rate", options.rate),

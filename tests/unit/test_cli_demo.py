@@ -1,6 +1,8 @@
 """The demo's own folder, and what it says before anything is started."""
 
 import importlib.util
+import os
+import signal
 
 import pytest
 
@@ -58,3 +60,23 @@ def test_a_worker_that_cannot_take_part_fails_the_demo_before_training_and_not_a
     with pytest.raises(OffbeatError, match=r"worker-2: task: mine\.py:3: no such column"):
         demo._raise_failure(pb.Status(phase=pb.Status.WAITING, workers=[failed]))
     demo._raise_failure(pb.Status(phase=pb.Status.TRAINING, workers=[failed]))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_is_noticed_also_where_its_exception_is_lost(number):
+    with demo._interrupted_by_signals() as told:
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), number)
+        with pytest.raises(KeyboardInterrupt):
+            demo._follow(None, None, None, told)
+
+
+def test_a_demo_under_nohup_outlives_its_terminal():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with demo._interrupted_by_signals() as told:
+            os.kill(os.getpid(), signal.SIGHUP)
+        assert not told.is_set()
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)

@@ -75,6 +75,8 @@ def test_task_options_are_numbers_where_they_look_like_numbers():
         ({"target_loss": -0.1}, "--target-loss: -0.1 ", "0.3"),
         ({"max_seconds": 0.0}, "--max-seconds: 0 ", "120"),
         ({"commit_delay": -1.0}, "--commit-delay: -1 ", "0.1"),
+        ({"commit_delay": 1e9}, "--commit-delay: 1e.09 is as long as", "--max-seconds"),
+        ({"step_seconds": 1e30}, "--step-seconds: 1e.30 is as long as", "--max-seconds"),
         ({"step_seconds": 0.0}, "--step-seconds: 0 ", "0.3"),
         ({"check_period": -2.0}, "--check-period: -2 ", "0.3"),
         ({"evaluate_every": 0.0}, "--evaluate-every: 0 ", "0.5"),
