@@ -25,6 +25,9 @@ from offbeat.v1 import parameter_server_pb2_grpc as rpc
 from offbeat.v1 import scheduler_pb2 as control
 from offbeat.v1 import scheduler_pb2_grpc as control_rpc
 from offbeat_core import channels
+from offbeat_core.config import ParameterServerSettings
+from offbeat_core.errors import guard
+from offbeat_ps.main import serve
 
 PATIENCE_S = 60.0
 
@@ -63,7 +66,7 @@ def run(*options: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_it_starts_is_well_and_ends_on_sigterm(tmp_path: Path) -> None:
-    with started(tmp_path) as (process, facts):
+    with started(tmp_path, "--scheduler", "127.0.0.1:1") as (process, facts):
         assert facts["pid"] == process.pid
         assert run("--health", "--listen", f"127.0.0.1:{facts['port']}").returncode == 0
         with urllib.request.urlopen(f"http://127.0.0.1:{facts['metrics_port']}/metrics") as reply:
@@ -95,6 +98,33 @@ def test_a_folder_that_cannot_be_made_is_a_clear_error(tmp_path: Path) -> None:
     assert ended.returncode == 1
     assert "error: folder: cannot make" in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+def test_a_mistake_in_the_loop_that_ends_leases_ends_the_process_with_exit_code_1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A server whose gates never release would be worse than none."""
+
+    def mistaken(*_: Any) -> None:
+        raise ValueError("a mistake of ours")
+
+    monkeypatch.setattr("offbeat_ps.run.Run.tick", mistaken)
+
+    async def body() -> int:
+        server = channels.make_server()
+        control_rpc.add_SchedulerServicer_to_server(OneRun(), server)
+        port = channels.listen(server, "127.0.0.1:0")
+        await server.start()
+        settings = ParameterServerSettings(
+            listen="127.0.0.1:0", metrics_listen="", folder=tmp_path, scheduler=f"127.0.0.1:{port}"
+        )
+        try:
+            return await asyncio.wait_for(serve(settings, asyncio.Event()), PATIENCE_S)
+        finally:
+            await server.stop(0)
+
+    assert guard(lambda: asyncio.run(body())) == 1
+    assert "error: ValueError: a mistake of ours" in capsys.readouterr().err
 
 
 class OneRun(control_rpc.SchedulerServicer):

@@ -1,5 +1,6 @@
 """`offbeat-scheduler` as a process: starts, says where, ends in order, names what is wrong."""
 
+import asyncio
 import json
 import os
 import signal
@@ -16,6 +17,9 @@ from offbeat.v1 import common_pb2 as common
 from offbeat.v1 import scheduler_pb2 as pb
 from offbeat.v1 import scheduler_pb2_grpc
 from offbeat_core import channels
+from offbeat_core.config import SchedulerSettings
+from offbeat_core.errors import guard
+from offbeat_scheduler.main import serve
 
 COMMAND = [sys.executable, "-m", "offbeat_scheduler.main"]
 RUN = "name: first\ntask: digits\nworkers: 2\nsync: adsp\ntarget: {accuracy: 0.95}\n"
@@ -145,6 +149,49 @@ def test_a_workers_series_come_with_it_and_go_with_it(running):
         said.append(True)
         list(attending)
         assert 'worker="w1"' not in scrape(facts["metrics_port"])
+
+
+async def attend(ready):
+    """One agent that says Hello and no more."""
+    while not ready.exists():
+        await asyncio.sleep(0.02)
+    async with channels.connect(f"127.0.0.1:{json.loads(ready.read_text())['port']}") as channel:
+        call = scheduler_pb2_grpc.SchedulerStub(channel).Attend()
+        await call.write(pb.Report(hello=pb.Hello(role=common.ROLE_WORKER, name="w", incarnation="1")))
+        await asyncio.sleep(DEADLINE_S)
+
+
+@pytest.mark.parametrize("where", ["hub.Hub._tick", "main._tell_how_to_fetch"])
+def test_a_mistake_in_what_runs_in_the_background_ends_the_process_with_exit_code_1(
+    tmp_path, monkeypatch, capsys, where
+):
+    """A scheduler whose leases never end would be worse than none."""
+
+    def mistaken(*_):
+        raise ValueError("a mistake of ours")
+
+    monkeypatch.setattr(f"offbeat_scheduler.{where}", mistaken)
+    ready = tmp_path / "ready.json"
+    settings = SchedulerSettings(
+        listen="127.0.0.1:0",
+        metrics_listen="",
+        folder=tmp_path,
+        ready_file=ready,
+        lease_s=0.5,
+        report_every_s=0.2,
+        fetch_command="cp {path} ." if where.startswith("main") else "",
+    )
+
+    async def body():
+        agent = asyncio.create_task(attend(ready))
+        try:
+            return await asyncio.wait_for(serve(settings, asyncio.Event()), DEADLINE_S)
+        finally:
+            agent.cancel()
+            await asyncio.gather(agent, return_exceptions=True)
+
+    assert guard(lambda: asyncio.run(body())) == 1
+    assert "error: ValueError: a mistake of ours" in capsys.readouterr().err
 
 
 def test_a_port_in_use_is_named(tmp_path):

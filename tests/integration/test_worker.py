@@ -699,9 +699,12 @@ def test_worker_with_another_model_says_what_differs(play: Callable[..., None]) 
     play(scenario)
 
 
-def test_error_in_the_users_loss_fails_the_run_here_and_not_the_worker(play: Callable[..., None]) -> None:
+@pytest.mark.parametrize("kind", ["KeyError", "SystemExit"])
+def test_error_in_the_users_loss_fails_the_run_here_and_not_the_worker(
+    play: Callable[..., None], kind: str
+) -> None:
     broken = TASK.replace(
-        "    x, y = batch\n", "    x, y = batch\n    if len(x) == 7: raise KeyError('boom')\n"
+        "    x, y = batch\n", f"    x, y = batch\n    if len(x) == 7: raise {kind}('boom')\n"
     )
 
     async def scenario(hub: Hub) -> None:
@@ -715,6 +718,24 @@ def test_error_in_the_users_loss_fails_the_run_here_and_not_the_worker(play: Cal
         await hub.phase(sc.WorkerReport.READY)
 
     play(scenario, task=broken)
+
+
+def test_a_mistake_that_ends_the_training_thread_ends_the_worker(
+    play: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would keep its lease, and others would wait for it at a gate."""
+
+    async def scenario(hub: Hub) -> None:
+        await hub.training()
+
+        def mistaken(self: Any) -> None:
+            raise ValueError("a mistake of ours")
+
+        monkeypatch.setattr("offbeat_worker.training.Trainer._guarded", mistaken)
+        with pytest.raises(RuntimeError, match="the training thread ended"):
+            await asyncio.wait_for(asyncio.shield(hub.running), LIVENESS_S)
+
+    play(scenario)
 
 
 def test_leaving_worker_says_goodbye(play: Callable[..., None]) -> None:

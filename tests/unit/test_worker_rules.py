@@ -137,6 +137,28 @@ def test_health_file_is_kept_fresh_and_taken_away(tmp_path: Path) -> None:
     assert not path.exists()
 
 
+def test_a_health_file_that_can_not_be_written_is_said_once_and_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(health, "WRITE_S", 0.01)
+    blocked = tmp_path / "folder"
+    blocked.write_text("")
+    path = blocked / "health"
+
+    async def scenario() -> None:
+        task = asyncio.create_task(health.keep(path))
+        await asyncio.sleep(0.1)
+        blocked.unlink()
+        while not path.exists():
+            assert not task.done()
+            await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(scenario())
+    assert len([r for r in caplog.records if "health_file: cannot write" in r.getMessage()]) == 1
+
+
 def test_health_check_imports_neither_torch_nor_grpc(tmp_path: Path) -> None:
     path = tmp_path / "health"
     code = (

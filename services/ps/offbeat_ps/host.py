@@ -12,6 +12,7 @@ from pathlib import Path
 from offbeat.v1 import common_pb2 as common
 from offbeat.v1 import scheduler_pb2 as control
 from offbeat_core.clock import Clock
+from offbeat_core.fault import Fault
 from offbeat_ps.admission import Budget
 from offbeat_ps.fold import FoldRule, Weight, When
 from offbeat_ps.instructions import Refusal
@@ -62,6 +63,7 @@ class Host:
     def __init__(self, folder: Path, memory_bytes: int, clock: Clock) -> None:
         self.incarnation = uuid.uuid4().hex
         self.budget = Budget(memory_bytes)
+        self.fault = Fault()
         self.live: LiveRun | None = None
         self.stopping = False
         self.changed: Callable[[], None] = lambda: None  # set by whoever reports
@@ -116,6 +118,7 @@ class Host:
                 disk=self._disk,
                 clock=self._clock,
                 changed=lambda: self.changed(),
+                broken=self.fault.found,
             )
             log.info("run '%s' begins", directive.run_id)
         elif not directive.finished:

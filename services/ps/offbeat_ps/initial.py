@@ -41,6 +41,8 @@ class InitialModel:
             await asyncio.shield(self._tensors)
         except OffbeatError as error:
             return str(error)
+        except Exception as error:  # noqa: BLE001 - a file may hold anything; it must not end the server
+            return f"initial_model: {self.path}: {type(error).__name__}: {error}"
         return ""
 
     async def values(self, manifest: Manifest) -> np.ndarray:

@@ -86,6 +86,7 @@ class LiveRun:
         folder: of all runs.
         disk: the thread that writes files.
         changed: called whenever there is something to report.
+        broken: called with an unexpected error in the background: the run can't go on here.
     """
 
     def __init__(
@@ -98,6 +99,7 @@ class LiveRun:
         disk: ThreadPoolExecutor,
         clock: Clock,
         changed: Callable[[], None],
+        broken: Callable[[BaseException], None],
     ) -> None:
         self.run = Run(run_id, rules, clock.now())
         self.finished = False
@@ -110,6 +112,7 @@ class LiveRun:
         self._disk = disk
         self._clock = clock
         self._changed = changed
+        self._broken = broken
         self._seeded: _Seeded | None = None
         self._seeding = asyncio.Lock()
         self._tokens = itertools.count(1)
@@ -506,5 +509,6 @@ class LiveRun:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            log.error("run '%s': unexpected: %r", self.run_id, task.exception())
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.critical("run '%s': unexpected: %r; this server ends", self.run_id, error, exc_info=error)
+            self._broken(error)

@@ -16,6 +16,7 @@ from offbeat_core import channels, metrics
 from offbeat_core.clock import RealClock
 from offbeat_core.config import ParameterServerSettings
 from offbeat_core.errors import OffbeatError
+from offbeat_core.fault import until_stop
 from offbeat_core.service import announce, grpc_health, run_service
 from offbeat_ps.attend import Attendant
 from offbeat_ps.host import Host
@@ -56,28 +57,27 @@ async def serve(settings: ParameterServerSettings, stop: asyncio.Event) -> int:
     await server.start()
     for service in ("", SERVICE):
         await well.set(service, health_pb2.HealthCheckResponse.SERVING)
-    tasks = [asyncio.create_task(attendant.run()), asyncio.create_task(stalls.keep_watch())]
+    work = (attendant.run(), stalls.keep_watch(), host.fault.watch())
+    tasks = [asyncio.create_task(coroutine) for coroutine in work]
     log.info("listens on port %d, files in %s", port, settings.folder)
     announce(settings.ready_file, port=port, metrics_port=metrics_port)
 
-    stopped = asyncio.create_task(stop.wait())
-    await asyncio.wait([stopped, *tasks], return_when=asyncio.FIRST_COMPLETED)
-    failed = next((task for task in tasks if task.done() and task.exception()), None)
+    error = await until_stop(stop, tasks)
 
     log.info("ends")
     host.stop_calls()
     await well.enter_graceful_shutdown()
     await server.stop(GRACE_S)
     await host.close()
-    for task in (stopped, *tasks):
+    for task in tasks:
         task.cancel()
-    await asyncio.gather(stopped, *tasks, return_exceptions=True)
+    await asyncio.gather(*tasks, return_exceptions=True)
     if metrics_server is not None:
         with contextlib.suppress(Exception):
             metrics_server.shutdown()  # type: ignore[attr-defined]
             metrics_server.server_close()  # type: ignore[attr-defined]
-    if failed is not None:
-        raise failed.exception() or RuntimeError("a task ended")
+    if error is not None:
+        raise error
     return 0
 
 

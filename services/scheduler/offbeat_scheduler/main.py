@@ -15,6 +15,7 @@ from offbeat_core import metrics as prometheus
 from offbeat_core.clock import RealClock
 from offbeat_core.config import SchedulerSettings
 from offbeat_core.errors import OffbeatError
+from offbeat_core.fault import until_stop
 from offbeat_core.service import announce, grpc_health, run_service
 from offbeat_scheduler.event_log import EventLog
 from offbeat_scheduler.events import HubState
@@ -70,24 +71,30 @@ async def serve(settings: SchedulerSettings, stop: asyncio.Event) -> int:
     if first_run is not None:
         service.submit(first_run)
     announce(settings.ready_file, port=port, metrics_port=metrics_port)
-    telling = asyncio.create_task(_tell_how_to_fetch(service, settings.fetch_command))
+    tasks = [asyncio.create_task(service.fault.watch())]
+    if settings.fetch_command:
+        tasks.append(asyncio.create_task(_tell_how_to_fetch(service, settings.fetch_command)))
 
-    await stop.wait()
+    error = await until_stop(stop, tasks)
 
     log.info("stopping")
-    telling.cancel()
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
     await healths.set("", health_pb2.HealthCheckResponse.NOT_SERVING)
     service.close()
     await server.stop(STOP_S)
     if metrics_server is not None:
         metrics_server.shutdown()  # type: ignore[attr-defined]
+    if error is not None:
+        raise error
     return 0
 
 
 async def _tell_how_to_fetch(service: SchedulerService, command: str) -> None:
     """A path inside the parameter server's container helps nobody outside it: log the command that does."""
     told = ""
-    while command:
+    while True:
         seen = service.events
         run = service.hub.run
         if run is not None and service.hub.active_run is None and run.run_id != told:

@@ -15,6 +15,7 @@ import grpc
 from offbeat.v1 import scheduler_pb2 as pb
 from offbeat_core.clock import Clock
 from offbeat_core.errors import OffbeatError
+from offbeat_core.fault import Fault
 from offbeat_core.pauses import Pauses
 from offbeat_scheduler.event_log import EventLog
 from offbeat_scheduler.events import (
@@ -113,6 +114,7 @@ class SchedulerService:
         self.events = 0
         self._next_event = asyncio.Event()
         self.is_closed = False
+        self.fault = Fault()
 
     def now(self) -> float:
         """Seconds since the service began, in whole microseconds."""
@@ -164,7 +166,15 @@ class SchedulerService:
         self._timer = asyncio.get_running_loop().call_later(max(0.0, since(now, wake)), self._on_timer)
 
     def _on_timer(self) -> None:
+        """Without its next timer no lease would ever end: a mistake here ends the process."""
         self._timer, self._timer_at = None, float("inf")
+        try:
+            self._on_time()
+        except Exception as error:
+            log.critical("unexpected: %r; this scheduler ends", error, exc_info=error)
+            self.fault.found(error)
+
+    def _on_time(self) -> None:
         now = self.now()
         lost_s = since(0.0, self._pauses.beat(now))
         wake = self.hub.next_wake(now)

@@ -247,6 +247,8 @@ class WorkerAgent:
 
     def _on_event(self, event: training.Event) -> None:
         match event:
+            case training.Broken(error):
+                self._end(RuntimeError(f"the training thread ended: {error}"))
             case training.Left(report):
                 self._left(report)
             case _ if self._leaving or event.run_id != self._run_id or self._phase == Phase.FAILED:

@@ -8,25 +8,37 @@ The I/O thread writes the machine's monotonic time into the health file every
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from offbeat_core.errors import OffbeatError
 
+log = logging.getLogger("offbeat-worker")
+
 WRITE_S = 3.0
 STALE_S = 20.0
 
 
 async def keep(path: Path) -> None:
-    """Write the file until cancelled; take it away then."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Write the file until cancelled; take it away then. What fails is said once and tried again."""
+    said = False
     try:
         while True:
-            write(path, time.monotonic())
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write(path, time.monotonic())
+                said = False
+            except OSError as error:
+                if not said:
+                    log.error("health_file: cannot write %s: %s", path, error.strerror or error)
+                said = True
             await asyncio.sleep(WRITE_S)
     finally:
-        path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
 
 
 def write(path: Path, now_s: float) -> None:

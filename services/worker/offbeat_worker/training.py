@@ -120,7 +120,14 @@ class Settled:
     run_id: str
 
 
-Event = Built | Loaded | Started | Failed | Left | Settled | Cut
+@dataclass(frozen=True)
+class Broken:
+    """The thread has ended, by a mistake of ours: nothing will be trained here any more."""
+
+    error: str
+
+
+Event = Built | Loaded | Started | Failed | Left | Settled | Broken | Cut
 
 
 class Trainer:
@@ -172,6 +179,13 @@ class Trainer:
     # ---- the thread -------------------------------------------------------------------
 
     def _main(self) -> None:
+        try:
+            self._work()
+        except BaseException as error:  # a thread that dies quietly holds its lease for ever
+            log.debug("the training thread ended", exc_info=True)
+            self._emit(Broken(f"{type(error).__name__}: {error}"))
+
+    def _work(self) -> None:
         prepare_thread(self._device)
         while not self._quit:
             if not self._training:
@@ -305,7 +319,7 @@ class Trainer:
             action()
         except OffbeatError as error:
             self._fail(str(error))
-        except Exception as error:  # a user's model may raise anything; the status shows it
+        except (Exception, SystemExit) as error:  # a user's model may raise anything; the status shows it
             log.debug("training failed", exc_info=True)
             self._fail(f"{type(error).__name__}: {error}")
 
