@@ -150,6 +150,47 @@ def test_without_any_change_it_reports_as_often_as_it_was_asked_to(ps: Any) -> N
     ps(body)
 
 
+class Deaf(Scheduler):
+    """Reads the Hello and no report."""
+
+    async def Attend(self, requests: AsyncIterator[control.Report], context: Any) -> None:
+        self.streams += 1
+        await context.read()
+        await context.write(control.Directive(welcome=self.welcome))
+        await asyncio.sleep(3600)
+
+
+def test_a_scheduler_that_reads_no_report_is_given_up_counted_and_dialled_anew(
+    ps: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("offbeat_ps.attend.WRITE_S", 0.2)
+
+    async def body(served: Any) -> None:
+        fills_the_window = control.ServerReport(error="x" * 2**21)
+        monkeypatch.setattr(served.host, "report", lambda: fills_the_window)
+        scheduler = Deaf(report_every_s=0.05)
+        async with listening(scheduler) as port, attending(served, port) as attendant:
+            await ps.eventually(lambda: scheduler.streams >= 2)
+            assert attendant.stalled >= 1
+
+    ps(body)
+
+
+def test_a_report_that_can_not_be_made_ends_the_server_instead_of_its_silence(
+    ps: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def mistaken() -> None:
+        raise ValueError("a mistake of ours")
+
+    async def body(served: Any) -> None:
+        monkeypatch.setattr(served.host, "report", mistaken)
+        async with listening(Scheduler()) as port:
+            with pytest.raises(ValueError, match="a mistake of ours"):
+                await Attendant(served.host, f"127.0.0.1:{port}", "ps-1").run()
+
+    ps(body)
+
+
 def test_an_older_directive_does_not_undo_a_newer_one(ps: Any) -> None:
     async def body(served: Any) -> None:
         scheduler = Scheduler()

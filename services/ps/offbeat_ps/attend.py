@@ -35,16 +35,21 @@ FINAL = (grpc.StatusCode.ABORTED, grpc.StatusCode.INVALID_ARGUMENT)
 
 FIRST_WORD_S = 10.0
 
+WRITE_S = 30.0
+"""A report that cannot leave for so long: the stream is given up, and dialled anew."""
+
 
 class Attendant:
     """Keeps a server at its scheduler.
 
     Attributes:
         attached: the scheduler has welcomed this server and the stream stands.
+        stalled: streams given up, for a report could not leave.
     """
 
     def __init__(self, host: Host, address: str, name: str, *, proxy: bool = False) -> None:
         self.attached = False
+        self.stalled = 0
         self._host = host
         self._address = address
         self._name = name
@@ -85,7 +90,7 @@ class Attendant:
         reports: asyncio.Task[None] | None = None
         directives: asyncio.Task[None] | None = None
         try:
-            await call.write(control.Report(hello=self._hello()))
+            await self._write(call, control.Report(hello=self._hello()))
             first = await asyncio.wait_for(call.read(), FIRST_WORD_S)
             if first is grpc.aio.EOF:
                 await _raise_status(call)
@@ -97,7 +102,10 @@ class Attendant:
             log.info("attends the scheduler at %s", self._address)
             reports = asyncio.create_task(self._report(call, first.welcome.report_every_s or 1.0))
             directives = asyncio.create_task(self._listen(call))
-            # Shielded: gRPC ends the whole call when a read is cancelled, and then no goodbye could be said.
+            # Not awaited: gRPC ends the whole call when a read is cancelled, and no goodbye could be said.
+            await asyncio.wait({reports, directives}, return_when=asyncio.FIRST_COMPLETED)
+            if reports.done():
+                reports.result()  # raises where a report could not leave, or could not be made
             await asyncio.shield(directives)
         except asyncio.CancelledError:
             if self.attached:
@@ -132,10 +140,23 @@ class Attendant:
         with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
             while True:
                 self._changed.clear()
-                await call.write(control.Report(server=self._host.report()))
+                await self._write(call, control.Report(server=self._host.report()))
                 await asyncio.sleep(min(BATCH_S, every_s))
                 with contextlib.suppress(asyncio.TimeoutError):
                     await asyncio.wait_for(self._changed.wait(), max(every_s - BATCH_S, 0.001))
+
+    async def _write(self, call: Any, report: control.Report) -> None:
+        """Raises TimeoutError where it cannot leave: the scheduler, or the way there, stands still."""
+        try:
+            await asyncio.wait_for(call.write(report), WRITE_S)
+        except asyncio.TimeoutError:
+            self.stalled += 1
+            log.warning(
+                "a report could not leave for %g s; the scheduler at %s is dialled anew",
+                WRITE_S,
+                self._address,
+            )
+            raise
 
     async def _leave(self, call: Any, reports: asyncio.Task[None] | None) -> None:
         if reports:

@@ -38,6 +38,8 @@ class ServerCollector(Collector):
     def collect(self) -> Iterable[Metric]:
         budget = self._host.budget
         yield gauge("offbeat_ps_scheduler_attached", "1 while attended.", self._attendant.attached)
+        stalled = self._attendant.stalled
+        yield counter("offbeat_ps_reports_stalled", "Streams given up: no report could leave.", stalled)
         yield gauge("offbeat_ps_receiving_bytes", "Memory granted to commits on the wire.", budget.used)
         yield gauge("offbeat_ps_receiving_limit_bytes", "The most of it.", budget.total)
         yield gauge("offbeat_ps_commits_queued", "Commits that wait for memory.", budget.waiting)
