@@ -53,7 +53,9 @@ class Stack:
 
     def remove(self) -> None:
         """Leave nothing behind, in whatever state it is."""
-        self.compose("down", "--volumes", "--rmi", "local", "--timeout", "5", check=False)
+        self.compose("down", "--volumes", "--timeout", "5", check=False)
+        images = [f"{self.project}-{name}" for name in ("scheduler", "parameter-server", "worker")]
+        subprocess.run(["docker", "image", "rm", *images], capture_output=True, timeout=120, check=False)
 
     def run_in(self, service: str, *command: str) -> str:
         return self.compose("exec", "--no-TTY", service, *command)
