@@ -16,19 +16,29 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session")
-def _fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """The start of torch is paid once: all tests share one fleet."""
-    from support.fleet import Fleet
-
-    with Fleet(tmp_path_factory.mktemp("fleet")) as fleet:
-        yield fleet
+def _fleets() -> Iterator[list[Fleet]]:
+    """The start of torch is paid once: all tests share one fleet, the last one here."""
+    fleets: list[Fleet] = []
+    yield fleets
+    for fleet in fleets:
+        fleet.close()
 
 
 @pytest.fixture
-def fleet(_fleet: Fleet) -> Fleet:
+def fleet(_fleets: list[Fleet], tmp_path_factory: pytest.TempPathFactory) -> Fleet:
     """A hub, worker-1 to worker-3 and an evaluator attend, nobody else, and no run is active.
 
-    Whatever the test before broke is put right.
+    Whatever the test before broke is put right; where that can't be done, by another fleet.
     """
-    _fleet.restore(workers=3)
-    return _fleet
+    from support.fleet import Broken, Fleet
+
+    if _fleets:
+        try:
+            _fleets[-1].restore(workers=3)
+        except Broken:
+            _fleets.pop().close()
+        else:
+            return _fleets[-1]
+    _fleets.append(Fleet(tmp_path_factory.mktemp("fleet")))
+    _fleets[-1].restore(workers=3)
+    return _fleets[-1]

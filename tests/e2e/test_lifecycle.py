@@ -110,7 +110,7 @@ def test_a_user_s_own_task_file_trains_in_the_demo(tmp_path: Path) -> None:
     done = _offbeat(
         "demo",
         *("--task", str(CELLS), "--out", str(tmp_path / "out"), "--json"),
-        *("--speeds", "1,2", "--step-seconds", "0.05", "--target-accuracy", "0.9"),
+        *("--speeds", "1,2", "--step-seconds", "0.05", "--target-accuracy", "0.9", "--rate", "2"),
     )
     assert done.returncode == 0, done.stderr[-3000:]
     result = json.loads(done.stdout.splitlines()[-1])

@@ -16,7 +16,7 @@ BOTH = pytest.mark.parametrize("sync", ["bsp", {"adsp": {"rate": 8}}], ids=["bsp
 
 @BOTH
 def test_training_goes_on_without_a_killed_worker_and_takes_it_back(fleet: Fleet, sync: object) -> None:
-    fleet.submit(workers=3, sync=sync, check_period_s=2)
+    fleet.submit(workers=3, sync=sync, check_period_s=1)
     fleet.until_trains(3)
     fleet.kill("worker-3")
     status = fleet.until(lambda s: s.active_trainers == 2, "M falls")
@@ -107,7 +107,7 @@ def test_workers_go_on_without_a_scheduler_and_a_new_one_takes_the_next_run(
     def commits(name: str) -> float:
         return fleet.metrics("parameter-server").get(f'offbeat_ps_commits_total{{worker="{name}"}}', 0)
 
-    run = fleet.submit(workers=3, sync=sync, check_period_s=2)
+    run = fleet.submit(workers=3, sync=sync, check_period_s=1)
     fleet.until_trains(3)
     fleet.kill("scheduler")
     before = commits("worker-1")

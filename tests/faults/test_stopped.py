@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 
 def test_a_worker_frozen_for_longer_than_its_lease_comes_back_without_a_burst(fleet: Fleet) -> None:
-    fleet.submit(workers=3, check_period_s=2)
+    fleet.submit(workers=3, check_period_s=1)
     fleet.until_trains(3)
     with fleet.suspended("worker-3"):
         fleet.until(lambda s: not of(s, "worker-3").attached, "its lease ends")

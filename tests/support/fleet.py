@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -32,6 +33,10 @@ ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_
 Phase = pb.Status.Phase
 
 
+Broken = (AssertionError, OffbeatError, OSError, subprocess.TimeoutExpired)
+"""What a fleet raises that can't be put right."""
+
+
 class Fleet:
     """Scheduler, parameter server and devices; a context manager that leaves no process behind.
 
@@ -51,6 +56,7 @@ class Fleet:
         self._step_s = step_s
         self._children = Children(folder / "logs")
         self._current: dict[str, Child] = {}
+        self._said_before: dict[str, int] = {}
         self._unusual: dict[str, bool] = {}  # it was given options of a test's own
         self._facts: dict[str, dict[str, Any]] = {}
         self._client: SchedulerClient | None = None
@@ -75,8 +81,9 @@ class Fleet:
         """Have hub, worker-1, ... and evaluator as they are by default, nobody else, and no active run."""
         usual = ["scheduler", "parameter-server", "evaluator", *_names(workers)]
         for name in self._current:
-            if self.runs(name) and (name not in usual or self._unusual[name]):
+            if self.runs(name):
                 self.signal(name, signal.SIGCONT)
+            if self.runs(name) and (name not in usual or self._unusual[name]):
                 self.end(name)
         self.start_hub()
         self.start_workers(workers)
@@ -90,6 +97,7 @@ class Fleet:
             ),
             "everybody attends",
         )
+        self._said_before = {name: len(self._log(name)) for name in self._current}
 
     def start_hub(self) -> None:
         """Scheduler and parameter server; one that runs already stays."""
@@ -301,6 +309,10 @@ class Fleet:
     # ---- what they leave ---------------------------------------------------------
 
     def log(self, name: str) -> str:
+        """What processes of that name said since `restore`."""
+        return self._log(name)[self._said_before.get(name, 0) :]
+
+    def _log(self, name: str) -> str:
         path = self.folder / "logs" / f"{name}.log"
         return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
