@@ -1,5 +1,7 @@
 # `make` lists what there is. Everything runs in .venv, which `make setup` fills.
-PYTHON ?= python3.11
+# The first Python here that Offbeat runs on. Each is tried: a version manager's stand-in may be there and not run.
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.10 python3; do \
+	$$p -c 'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 14))' 2>/dev/null && echo $$p && break; done)
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.offbeat-installed
@@ -13,7 +15,8 @@ help:            ## list the targets
 # The stamp depends on what is installed from, so that an edited pyproject.toml is
 # installed anew and an unchanged one costs nothing.
 $(STAMP): pyproject.toml constraints.txt
-	@command -v $(PYTHON) >/dev/null || { echo "Offbeat needs Python 3.10 to 3.13; '$(PYTHON)' was not found. Name yours: make PYTHON=python3" >&2; exit 1; }
+	@command -v "$(PYTHON)" >/dev/null || { echo "error: no Python 3.10 to 3.13 found$(if $(PYTHON), as '$(PYTHON)')" >&2; \
+		echo "install one, with its venv module, or name yours: make PYTHON=/path/to/python3" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt $(TORCH_INDEX_FLAG) -e '.[ps,scheduler,worker,cli,dev]'
 	@touch $@

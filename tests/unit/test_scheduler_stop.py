@@ -79,6 +79,8 @@ def test_a_loss_target_is_met_from_above():
     stop.loss(1, 0.5)
     assert stop.verdict(1, 0).outcome is Outcome.REACHED
     assert stop.target_text == "loss <= 0.5"
+    often = rules(target={"loss": 0.5, "confirm": 3})
+    assert often.target_text == "loss <= 0.5, 3 times in a row"
 
 
 def test_losses_of_another_source_confirm_nothing_of_the_ones_before():

@@ -110,9 +110,10 @@ class StopRules:
         """The target for a person; empty if there is none."""
         if self._target is None:
             return ""
+        often = f", {self._target.confirm} times in a row" if self._target.confirm > 1 else ""
         if self._target.accuracy is not None:
-            return f"{self._metric_name} >= {self._target.accuracy:g}"
-        return f"loss <= {self._target.loss:g}"
+            return f"{self._metric_name} >= {self._target.accuracy:g}{often}"
+        return f"loss <= {self._target.loss:g}{often}"
 
     @property
     def _target_name(self) -> str:
