@@ -135,8 +135,8 @@ def test_a_link_that_is_silent_for_longer_than_keepalive_and_lease_comes_back(
         lambda: fleet.metrics("parameter-server")["offbeat_ps_leases"] == 0, "the server's lease ends too"
     )
     assert status.phase == Phase.WAITING
-    for service in ("scheduler", "parameter server"):
-        fleet.until_log("far", f"{service} 127.0.0.1")
+    fleet.until_log("far", f"scheduler {control.address} cannot be reached")
+    fleet.until_log("far", f"parameter server {bulk.address} cannot be reached")
     for link in links:
         link.let_go()
     fleet.until(lambda s: s.phase == Phase.TRAINING, "it is back")

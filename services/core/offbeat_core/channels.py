@@ -5,6 +5,8 @@ Why each option has its value:
 - keepalive: a device trains for minutes without a word, and home routers drop idle
   connections after a few. The client pings every `KEEPALIVE_S`, also without a call;
   the server must allow that, or it answers GOAWAY "too_many_pings".
+- ping timeout: gRPC also pings to measure bandwidth, and waits a minute for that
+  answer; while it does, keepalive sends no ping of its own. Both have one timeout.
 - message length: parts are 512 KiB; 8 MiB leaves room for a manifest of very many
   tensors and bounds what a stranger can make us hold.
 - so_reuseport off: two servers on one port would share connections silently.
@@ -28,6 +30,7 @@ MAX_MESSAGE_BYTES = 8 * 1024 * 1024
 _COMMON = [
     ("grpc.keepalive_time_ms", KEEPALIVE_S * 1000),
     ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_S * 1000),
+    ("grpc.http2.ping_timeout_ms", KEEPALIVE_TIMEOUT_S * 1000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
