@@ -52,6 +52,12 @@ def _follow(client: SchedulerClient, run_id: str, console: Console) -> pb.Status
             for status in client.watch(WATCH_EVERY_S, view.say):
                 if status.run_id != run_id and last is None:
                     continue  # sent before the scheduler took it up
+                if not status.run_id:
+                    raise OffbeatError(
+                        f"{run_id}: the scheduler was restarted and leads it no more",
+                        "the parameter server's folder has its model so far; "
+                        "submit the run again, with initial_model: that file",
+                    )
                 if status.run_id != run_id:
                     raise OffbeatError(
                         f"{run_id}: another run, {status.run_id}, has followed it",

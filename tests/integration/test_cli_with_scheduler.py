@@ -138,6 +138,14 @@ def test_statuses_of_the_run_before_do_not_end_the_waiting(scheduler, run_file):
     assert _offbeat(scheduler, "run", run_file, "--wait").returncode == 0
 
 
+def test_a_scheduler_that_was_restarted_meanwhile_ends_the_waiting_with_what_to_do(scheduler, run_file):
+    scheduler.script = [TRAINING, pb.Status(phase=pb.Status.IDLE)]
+    done = _offbeat(scheduler, "run", run_file, "--wait")
+    assert done.returncode == 1
+    assert "error: digits-1: the scheduler was restarted and leads it no more" in done.stderr
+    assert "initial_model" in done.stderr
+
+
 def test_a_run_that_the_scheduler_refuses_is_said_in_its_words(scheduler, run_file):
     scheduler.refuse = "sync.rate: 0 is not positive\ngive 1 or more"
     done = _offbeat(scheduler, "run", run_file)
