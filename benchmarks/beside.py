@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import signal
+import statistics
 import struct
 import tempfile
 import time
@@ -40,7 +41,7 @@ limits: {{seconds: 3600}}
 def measure(
     rounds: int = 3, window_s: float = 8.0, say: Callable[[str], None] = harness.progress
 ) -> dict[str, float]:
-    """Steps per second alone and beside, and their ratio, over `rounds` windows of each in turn."""
+    """Steps per second alone and beside, and their ratio: medians over `rounds` windows of each in turn."""
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         raise SystemExit("two cores are needed: one for the fast worker, one for all else")
@@ -61,8 +62,16 @@ def measure(
                 fleet.stop_slow()
                 say(f"round {number} of {rounds}: alone {alone[-1]:.1f}, beside {beside[-1]:.1f} steps/s")
             alone.append(fleet.rate(window_s))
-    mean_alone, mean_beside = sum(alone) / len(alone), sum(beside) / len(beside)
-    return {"alone": mean_alone, "beside": mean_beside, "ratio": mean_beside / mean_alone}
+    # Each window beside against those alone before and after it: a machine that drifts, or is
+    # disturbed in one round, does not decide.
+    ratios = [
+        2 * rate / (before + after) for before, rate, after in zip(alone, beside, alone[1:], strict=False)
+    ]
+    return {
+        "alone": statistics.median(alone),
+        "beside": statistics.median(beside),
+        "ratio": statistics.median(ratios),
+    }
 
 
 class _Fleet:
