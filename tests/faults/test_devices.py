@@ -83,3 +83,11 @@ def test_a_device_whose_update_takes_longer_than_its_lease_stays_a_member(fleet:
     assert status.active_trainers == 4
     assert "worker-9 was silent" not in fleet.log("scheduler")
     assert fleet.metrics("parameter-server")["offbeat_ps_leases_ended_total"] == 0
+
+
+def test_a_task_may_load_its_data_by_forks(fleet: Fleet) -> None:
+    for _ in range(2):
+        fleet.submit(task="forks", workers=3, evaluate={"every_s": 0.2, "required": True})
+        fleet.until_trains(3)
+        assert not [worker.error for worker in fleet.stop_run().workers if worker.error]
+    assert "fork" not in fleet.log("worker-1").replace("task forks", "")

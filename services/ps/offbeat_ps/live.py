@@ -423,7 +423,7 @@ class LiveRun:
         while not self.finished:
             now = self._clock.now()
             lost_s = pauses.beat(now)
-            if lost_s:
+            if lost_s > self.run.rules.lease_s / 2:
                 log.warning("this server did not run for %.1f s; leases are longer by that", lost_s)
             before = set(self.run.membership.live)
             self._perform(self.run.tick(now, lost_s))

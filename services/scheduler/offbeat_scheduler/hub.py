@@ -171,8 +171,9 @@ class Hub:
 
     def _tick(self, now: float, lost_s: float) -> None:
         if lost_s:
-            self._out.say(f"the scheduler itself did not run for {lost_s:.1f} s; leases are longer by that")
             self.members.excuse(lost_s, now)
+        if lost_s > self.lease_s / 2:
+            self._out.say(f"the scheduler itself did not run for {lost_s:.1f} s; leases are longer by that")
         for agent in self.members.expire(now):
             reason = f"was silent for {self._state.lease_s:g} s"
             self._out.add(
