@@ -57,6 +57,22 @@ async def a_training_run(live, run=RUN):
 
 
 @scheduler_test()
+async def test_a_later_hello_corrects_the_tasks_and_nothing_else(live):
+    await live.agent("ps", "ps")
+    worker = await live.agent("worker", "w1", tasks={"other": "0" * 64})
+    await live.submit(RUN)
+    await worker.told(D.REFUSED)
+    other = pb.Hello()
+    other.CopyFrom(worker.hello)
+    other.name = "w2"
+    await worker.say(hello=other)
+    worker.hello.tasks["digits"] = "1" * 64
+    await worker.say(hello=worker.hello)
+    assert (await worker.told(D.PREPARE)).task.digest == "1" * 64
+    assert [each.name for each in (await live.status()).workers] == ["w1"]
+
+
+@scheduler_test()
 async def test_a_run_goes_from_submission_to_its_target(live):
     ps, evaluator, workers, run_id = await a_training_run(live)
     for version in (2, 3):

@@ -11,7 +11,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from offbeat.v1 import scheduler_pb2 as pb
-from support.fleet import Fleet, Phase, of, training
+from support.fleet import TASKS, Fleet, Phase, of, training
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
@@ -104,6 +104,23 @@ def test_a_worker_that_changes_its_pace_commits_as_often_as_before(fleet: Fleet,
     }
     assert steps["worker-3"] < steps["worker-1"] / 2
     assert of(before, "worker-3").report.step_s < of(after, "worker-3").report.step_s / 2
+
+
+def test_the_next_run_uses_a_task_file_as_it_was_edited_meanwhile(fleet: Fleet, tmp_path: Path) -> None:
+    task = tmp_path / "mine.py"
+    task.write_text((TASKS / "quadrants.py").read_text())
+    fleet.start_worker("worker-9", tasks=[task])
+    fleet.until(lambda s: of(s, "worker-9").attached, "it attends")
+    fleet.submit(task="mine", workers=1)
+    fleet.until_trains(1)
+    before = fleet.stop_run()
+    task.write_text(task.read_text().replace("hidden=16", "hidden=24"))
+    fleet.until_log("worker-9", "changed: task mine")
+    fleet.submit(task="mine", workers=1)
+    fleet.until_trains(1)
+    after = fleet.stop_run()
+    shapes = [load_file(status.model_path)["0.weight"].shape for status in (before, after)]
+    assert shapes == [(16, 2), (24, 2)]
 
 
 def test_a_user_s_own_task_file_trains_in_the_demo(tmp_path: Path) -> None:

@@ -200,6 +200,22 @@ def test_the_digest_that_the_run_names_wins_over_the_first_device(world):
     assert world.last("w2").action == D.PREPARE
 
 
+def test_a_refused_worker_whose_file_was_corrected_is_taken(world):
+    world.agent("ps", "ps").join()
+    w1 = world.agent("worker", "w1", tasks={"digits": OTHER_DIGEST}).join()
+    world.submit(task={"name": "digits", "digest": DIGEST})
+    w1.join()  # says the same once more
+    assert world.last("w1").action == D.REFUSED
+    corrected = pb.Hello()
+    corrected.CopyFrom(w1.hello)
+    corrected.tasks["digits"] = DIGEST
+    w1.hello = corrected
+    w1.join()
+    assert world.last("w1").action == D.PREPARE
+    assert not world.status().warnings
+    assert not world.status().workers[0].error
+
+
 def test_a_task_that_no_device_has_is_waited_for_and_what_they_have_is_said(world):
     world.agent("ps", "ps").join()
     world.agent("worker", "w1", tasks={"fashion-mnist": DIGEST}).join()

@@ -82,7 +82,10 @@ class Roster:
             self.fleet_changed = self.fleet_changed or worker.stage is Stage.TRAINING
             worker.restart(agent.hello)
             return "is back as a new process: it takes the current model"
+        mended = worker.stage is Stage.REFUSED and dict(worker.hello.tasks) != dict(agent.hello.tasks)
         worker.hello = agent.hello
+        if mended:
+            worker.stage = Stage.NEW
         if worker.stage is not Stage.AWAY:
             return ""
         # It went on under its last directive, or got ready meanwhile, and holds the model.

@@ -198,7 +198,9 @@ class SchedulerService:
         """A report came up an agent's stream."""
         who = (stream.name, stream.incarnation)
         kind = report.WhichOneof("kind")
-        if kind == "worker":
+        if kind == "hello":
+            self._correct(stream, report.hello)
+        elif kind == "worker":
             self.feed(WorkerReported(*who, report.worker))
         elif kind == "server":
             self.feed(ServerReported(*who, report.server))
@@ -206,6 +208,14 @@ class SchedulerService:
             self.feed(Evaluated(*who, report.evaluator))
         elif kind == "goodbye":
             self.detach(stream, report.goodbye.reason, goodbye=True)
+
+    def _correct(self, stream: Stream, hello: pb.Hello) -> None:
+        """An agent says anew what it has: its tasks have changed. Who it is can't."""
+        first = stream.hello
+        who = (first.name, first.incarnation, first.role)
+        if (hello.name, hello.incarnation, hello.role) == who and self._streams.get(who[:2]) is stream:
+            stream.hello = hello
+            self.feed(AgentJoined(hello))
 
     def detach(self, stream: Stream, reason: str = "", *, goodbye: bool = False) -> None:
         """A stream ended, or its agent said goodbye. Nothing if another has taken its place."""

@@ -25,11 +25,15 @@ from offbeat_worker.collector import WorkerCollector
 from offbeat_worker.evaluator import EvaluatorAgent
 from offbeat_worker.localrun import Site
 from offbeat_worker.pacing import Pace, PaceFile
+from offbeat_worker.taskwatch import TaskWatch
 
 log = logging.getLogger("offbeat-worker")
 
 POLL_S = 0.25
 """Between two looks at step_seconds_file."""
+
+LOOK_S = 1.0
+"""Between two looks at the user's task files."""
 
 
 class Station:
@@ -58,7 +62,7 @@ class Station:
             f": {device.reason}" if device.reason else "",
         )
         evaluates = settings.role == "evaluator"
-        hello = sc.Hello(
+        hello = self._hello = sc.Hello(
             role=pb.ROLE_EVALUATOR if evaluates else pb.ROLE_WORKER,
             name=settings.name,
             incarnation=uuid.uuid4().hex,
@@ -68,6 +72,7 @@ class Station:
             shard=settings.shard,
             shards=settings.shards,
         )
+        self._tasks = TaskWatch(settings.tasks, known)
         self._channels = [
             channels.connect(address, proxy=settings.grpc_proxy)
             for address in (settings.scheduler, settings.parameter_server)
@@ -103,6 +108,8 @@ class Station:
                     self._watch_pace(PaceFile(self._settings.step_seconds_file, self._pace))
                 )
             )
+        if self._settings.tasks:
+            work.append(asyncio.ensure_future(self._watch_tasks()))
         endpoint = None
         try:
             if self._settings.metrics_listen:
@@ -136,6 +143,17 @@ class Station:
             log.warning("the batch under way was cut off after %g s", within_s)
         for channel in self._channels:
             await channel.close()
+
+    async def _watch_tasks(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            known = self._tasks.poll()
+            if known is not None:
+                self._hello.tasks.clear()
+                self._hello.tasks.update(known)
+                again = sc.Report()
+                again.hello.CopyFrom(self._hello)
+                self._attendance.report_now(again)
 
     async def _watch_pace(self, file: PaceFile) -> None:
         while True:

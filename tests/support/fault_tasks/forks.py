@@ -25,7 +25,7 @@ def build_model():
 def load_data(shard, shards, split, folder, seed):
     points = Points(1000 * shard if split == "train" else 100_000)
     batches = list(DataLoader(points, batch_size=20, num_workers=4))
-    return TensorDataset(*(torch.cat(column) for column in zip(*batches)))
+    return TensorDataset(*(torch.cat(column) for column in zip(*batches, strict=True)))
 
 
 def loss_and_metric(model, batch):

@@ -70,9 +70,10 @@ class SchedulerServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def Attend(self, request_iterator, context):
-        """One stream per agent. The first report is a Hello; reports go up, directives
-        come down the moment they change. A second stream with the same name: the newer
-        incarnation wins, the older stream ends with ABORTED.
+        """One stream per agent. The first report is a Hello (a later one tells that the
+        agent's tasks have changed); reports go up, directives come down the moment they
+        change. A second stream with the same name: the newer incarnation wins, the older
+        stream ends with ABORTED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
