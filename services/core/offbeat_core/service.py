@@ -1,7 +1,8 @@
 """The frame in which each service runs: options, logging, signals, ready file, exit code.
 
 A service is one coroutine `serve(settings, stop)`: it starts, calls `ready`, and
-returns once `stop` is set. SIGTERM and SIGINT set it; a second one ends at once.
+returns once `stop` is set. SIGTERM and SIGINT set it; a second one ends at once. So does
+SIGHUP, of a terminal that closes, unless `nohup` had it ignored; it often comes twice.
 """
 
 from __future__ import annotations
@@ -74,6 +75,8 @@ async def _until_signal(settings: S, serve: Callable[[S, asyncio.Event], Awaitab
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        loop.add_signal_handler(signal.SIGHUP, stop.set)
     lifeline.hold_on()
     return int(await serve(settings, stop) or 0)
 
