@@ -73,6 +73,21 @@ def test_a_task_that_fails_in_training_is_named_and_holds_nobody_at_the_barrier(
     assert of(status, "worker-9").attached
 
 
+def test_a_training_thread_that_hangs_holds_nobody_at_the_barrier_and_comes_back(fleet: Fleet) -> None:
+    fleet.start_worker(
+        "worker-9", shard=1, shards=4, module="support.impatient", environment={"HANG_AFTER": "20"}
+    )
+    fleet.until(lambda s: of(s, "worker-9").attached, "it attends")
+    fleet.submit(task="sick", workers=4, sync="bsp", check_period_s=1)
+    fleet.until_trains(4)
+    fleet.until_log("worker-9", "a local update has been under way for")
+    before = fleet.until_commits(20, "worker-1", "worker-2", "worker-3")
+    after = fleet.until_commits(10, "worker-9")
+    assert of(before, "worker-9").report.steps < 20
+    assert after.active_trainers == 4
+    assert fleet.log("worker-9").count("keeps no lease") == 1
+
+
 def test_a_device_whose_update_takes_longer_than_its_lease_stays_a_member(fleet: Fleet) -> None:
     fleet.start_worker("worker-9", shard=1, shards=4, environment={"BUSY_S": "4"})
     fleet.until(lambda s: of(s, "worker-9").attached, "it attends")

@@ -1,4 +1,4 @@
-"""`python -m support.impatient`: offbeat-worker that notices a dead link in seconds, not in a minute."""
+"""`python -m support.impatient`: offbeat-worker that notices dead links and threads in seconds."""
 
 import sys
 
@@ -12,6 +12,9 @@ QUICK = {
 
 if __name__ == "__main__":
     channels.CLIENT_OPTIONS[:] = [(name, QUICK.get(name, value)) for name, value in channels.CLIENT_OPTIONS]
+    from offbeat_worker import agent
     from offbeat_worker.main import main
+
+    agent.HUNG_S = 2.0
 
     sys.exit(main())

@@ -43,6 +43,11 @@ PATIENT_TRIES = 3
 CALLS, LEASE = "calls", "lease"
 """What may fail on its own: an outage is over once both work."""
 
+HUNG_S = 300.0
+HUNG_TIMES = 20
+"""A local update that takes longer than this, and than so many usual ones, hangs. The lease is then
+not kept: a device whose network is alive must not hold a barrier with a training thread that is not."""
+
 Phase = sc.WorkerReport.Phase
 T = TypeVar("T")
 
@@ -375,8 +380,18 @@ class WorkerAgent:
     async def _keep_lease(self, run_id: str, built: training.Built) -> None:
         lease_s = self._lease_s
         known = True
+        hung = False
         while True:
             await asyncio.sleep(lease_s / 3)
+            was_hung, hung = hung, self._hangs()
+            if hung:
+                if not was_hung:
+                    log.error(
+                        "a local update has been under way for %.0f s: until it ends this worker keeps no "
+                        "lease, and nobody waits for it",
+                        self.trainer.computing_s(),
+                    )
+                continue
             try:
                 reply = await self._bulk.renew(run_id)
             except RETRIED as error:
@@ -390,6 +405,9 @@ class WorkerAgent:
             # A commit in flight makes it known again; while it prepares, the model is pulled anyway.
             if not known and not self._flying and self._phase != Phase.PREPARING:
                 await self._pull_again(run_id, built)
+
+    def _hangs(self) -> bool:
+        return self.trainer.computing_s() > max(HUNG_S, HUNG_TIMES * self.trainer.report().step_s)
 
     async def _resume(self) -> None:
         """Train again after a rest, from the model of today."""

@@ -151,6 +151,7 @@ class Trainer:
         self._run_id = ""  # also of one that is still being built
         self._training = False
         self._settling = False
+        self._computing_since: float | None = None  # monotonic, while a local update is computed
         self._last = sc.WorkerReport()
         self._quit = False
         self._thread = threading.Thread(target=self._main, name="training", daemon=True)
@@ -170,6 +171,11 @@ class Trainer:
         report = sc.WorkerReport()
         report.CopyFrom(self._last)
         return report
+
+    def computing_s(self) -> float:
+        """For how long a local update has been under way; 0: none is. Any thread may ask."""
+        since = self._computing_since
+        return 0.0 if since is None else time.monotonic() - since
 
     def join(self, timeout_s: float) -> bool:
         """Wait for the thread's end after Quit; False if it is still there."""
@@ -207,7 +213,11 @@ class Trainer:
 
     def _update(self, run: LocalRun) -> None:
         begun = run.watch.switch(Share.COMPUTE)
-        run.step()
+        self._computing_since = time.monotonic()
+        try:
+            run.step()
+        finally:
+            self._computing_since = None
         rest = self._pace.rest((time.monotonic_ns() - begun) * 1e-9)
         if rest > 0:
             run.watch.switch(Share.PACED)

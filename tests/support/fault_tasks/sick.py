@@ -1,6 +1,7 @@
 """quadrants, on a device that the environment makes sick.
 
-SICK_AFTER, RAISE_AFTER: so many updates go well, then losses are NaN, or the task fails.
+SICK_AFTER, RAISE_AFTER, HANG_AFTER: so many updates go well, then losses are NaN, the task
+fails, or one update takes 12 s.
 BUSY_S: each update keeps Python busy for so long.
 """
 
@@ -39,6 +40,8 @@ def loss_and_metric(model, batch):
             loss = loss * float("nan")
         if steps > _after("RAISE_AFTER"):
             raise ValueError("the sensor is gone")
+        if steps == _after("HANG_AFTER"):
+            time.sleep(12)
         end = time.monotonic() + float(os.environ.get("BUSY_S", "0"))
         while time.monotonic() < end:
             pass
