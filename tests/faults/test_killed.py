@@ -11,10 +11,8 @@ from support.fleet import Fleet, Phase, of, training
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
-BOTH = pytest.mark.parametrize("sync", ["bsp", {"adsp": {"rate": 8}}], ids=["bsp", "adsp"])
 
-
-@BOTH
+@pytest.mark.parametrize("sync", ["bsp", {"adsp": {"rate": 8}}], ids=["bsp", "adsp"])
 def test_training_goes_on_without_a_killed_worker_and_takes_it_back(fleet: Fleet, sync: object) -> None:
     fleet.submit(workers=3, sync=sync, check_period_s=1)
     fleet.until_trains(3)
@@ -100,14 +98,11 @@ def test_a_run_whose_parameter_server_died_says_how_to_go_on_and_the_hub_takes_t
     fleet.until_trains(2)
 
 
-@BOTH
-def test_workers_go_on_without_a_scheduler_and_a_new_one_takes_the_next_run(
-    fleet: Fleet, sync: object
-) -> None:
+def test_workers_go_on_without_a_scheduler_and_a_new_one_takes_the_next_run(fleet: Fleet) -> None:
     def commits(name: str) -> float:
         return fleet.metrics("parameter-server").get(f'offbeat_ps_commits_total{{worker="{name}"}}', 0)
 
-    run = fleet.submit(workers=3, sync=sync, check_period_s=1)
+    run = fleet.submit(workers=3, sync="bsp", check_period_s=1)
     fleet.until_trains(3)
     fleet.kill("scheduler")
     before = commits("worker-1")
