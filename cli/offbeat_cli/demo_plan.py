@@ -35,7 +35,7 @@ class BuiltIn:
 
 BUILT_IN = {
     "digits": BuiltIn(accuracy=0.95, batch=32, learning_rate=0.3),
-    "fashion-mnist": BuiltIn(accuracy=0.85, batch=64, learning_rate=0.1, momentum=0.9),
+    "fashion-mnist": BuiltIn(accuracy=0.85, batch=128, learning_rate=0.05, momentum=0.9),
 }
 
 
