@@ -7,9 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import grpc.aio
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
+
+# grpc.aio ends its polling thread when its last object is collected, and waits for that thread. The
+# tests make and drop loops and channels, so this would happen in whatever test the collector runs,
+# where the thread may never end. One more user, who never leaves, keeps it for the whole session.
+grpc.aio.init_grpc_aio()
 
 if TYPE_CHECKING:
     from support.fleet import Fleet
