@@ -781,7 +781,7 @@ def test_a_checkpoint_that_does_not_come_keeps_no_worker_from_leaving(
 ) -> None:
     async def scenario(hub: Hub) -> None:
         await hub.training()
-        await asyncio.wait_for(hub.station.leave("told to end", 1.0), LIVENESS_S)
+        await asyncio.wait_for(hub.station.leave("told to end", 4.0), LIVENESS_S)
         assert hub.server.checkpoints
         assert hub.scheduler.goodbyes == ["told to end"]
         assert "not confirmed that the last update is in a checkpoint" in caplog.text
