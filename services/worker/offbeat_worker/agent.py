@@ -482,8 +482,9 @@ class WorkerAgent:
             raise Superseded(self._hello.name, "parameter server") from error
         if verdict is Verdict.WRONG:
             raise _Wrong(f"parameter server: {describe(error)}") from error
+        # An unclear end is tried again as well, though it says nothing about the server.
+        self._retries += verdict in (Verdict.AGAIN, Verdict.UNCLEAR)
         if verdict is Verdict.AGAIN:
-            self._retries += 1
             self._outage.failed(describe(error), call)
         else:
             log.debug("parameter server: %s", describe(error))
