@@ -42,12 +42,15 @@ class Fleet:
         server_s: seconds that the parameter server is busy with one commit (smoothed; 0: unknown).
         counted_at_s: when the parameter server's counts held, so that commits made since are not
             taken for missing ones. None: unknown; models then assume that they are a report old.
+        closed: cycles that the gate has closed under the last plan's generation; with `Plan.round`
+            set, 1 says that the round is over and the next one may be planned.
     """
 
     now_s: float
     devices: Mapping[str, Device]
     server_s: float = 0.0
     counted_at_s: float | None = None
+    closed: int = 0
 
 
 @dataclass(frozen=True)
@@ -100,17 +103,33 @@ class Gate:
 
 
 @dataclass(frozen=True)
+class Group:
+    """Devices that wait for one another only. With fold "at_gate" each group's mean enters the model when
+    the group's own gate closes, weighted by the group's share of the fleet."""
+
+    members: tuple[str, ...]
+    gate: Gate
+
+
+@dataclass(frozen=True)
 class Fold:
     """When updates enter the model and with what weight.
 
-    when: at_once; every_k commits; at_gate (the weighted mean of those that arrived).
-    weight: equal (1/M) or by samples. server_rate multiplies the folded update.
+    Args:
+        when: at_once; every_k commits; at_gate (the weighted mean of those that arrived).
+        weight: of a device's update, before normalising over the fleet (at the gate: over those that
+            arrived). equal: 1; samples: samples behind the update; data: samples that the device
+            holds, n_k; per_step: 1 / local updates in it, so that a fast device pulls the model no
+            further towards its own data than a slow one (as FedNova, Wang et al., NeurIPS 2020).
+        server_rate: multiplies the folded update.
+        staleness_power: p > 0: an update of staleness s counts (1 + s)^-p times its weight.
     """
 
     when: Literal["at_once", "every_k", "at_gate"] = "at_once"
-    weight: Literal["equal", "samples"] = "equal"
+    weight: Literal["equal", "samples", "data", "per_step"] = "equal"
     every_k: int = 0
     server_rate: float = 1.0
+    staleness_power: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -129,12 +148,20 @@ class Probe:
 
 @dataclass(frozen=True)
 class Plan:
-    """What the fleet does until the next plan."""
+    """What the fleet does until the next plan.
 
-    triggers: Mapping[str, Trigger]  # by device; exactly the fleet's devices
+    A device either has a trigger or is named in `resting`. One that rests keeps its data, trains
+    nothing, and begins with a fresh model when a later plan gives it a trigger.
+    """
+
+    triggers: Mapping[str, Trigger]  # by device
     gate: Gate = Gate()
     fold: Fold = Fold()
     cohort: tuple[str, ...] = ()  # who counts as slowest at the gate; empty where there is none
+    groups: tuple[Group, ...] = ()  # instead of gate and cohort: several gates; each trainer in one of them
+    resting: frozenset[str] = frozenset()
+    round: int | None = None  # each trainer commits once, then rests until a plan with another round
+    batches: Mapping[str, int] = field(default_factory=dict)  # by device, where it is not the run's
     overlap: bool = False  # the commit travels while training goes on; only without a gate
     membership_window_s: float = 60.0  # M counts trainers seen within it: max(2 check periods, 3 intervals)
     searching: bool = False

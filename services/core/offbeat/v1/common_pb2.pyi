@@ -76,8 +76,16 @@ class Gate(_message.Message):
     deadline_s: float
     def __init__(self, slack: _Optional[int] = ..., deadline_s: _Optional[float] = ...) -> None: ...
 
+class Group(_message.Message):
+    __slots__ = ("members", "gate")
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    GATE_FIELD_NUMBER: _ClassVar[int]
+    members: _containers.RepeatedScalarFieldContainer[str]
+    gate: Gate
+    def __init__(self, members: _Optional[_Iterable[str]] = ..., gate: _Optional[_Union[Gate, _Mapping]] = ...) -> None: ...
+
 class Fold(_message.Message):
-    __slots__ = ("when", "every_k", "weight", "server_rate")
+    __slots__ = ("when", "every_k", "weight", "server_rate", "staleness_power")
     class When(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         WHEN_UNSPECIFIED: _ClassVar[Fold.When]
@@ -93,21 +101,27 @@ class Fold(_message.Message):
         WEIGHT_UNSPECIFIED: _ClassVar[Fold.Weight]
         EQUAL: _ClassVar[Fold.Weight]
         SAMPLES: _ClassVar[Fold.Weight]
+        DATA: _ClassVar[Fold.Weight]
+        PER_STEP: _ClassVar[Fold.Weight]
     WEIGHT_UNSPECIFIED: Fold.Weight
     EQUAL: Fold.Weight
     SAMPLES: Fold.Weight
+    DATA: Fold.Weight
+    PER_STEP: Fold.Weight
     WHEN_FIELD_NUMBER: _ClassVar[int]
     EVERY_K_FIELD_NUMBER: _ClassVar[int]
     WEIGHT_FIELD_NUMBER: _ClassVar[int]
     SERVER_RATE_FIELD_NUMBER: _ClassVar[int]
+    STALENESS_POWER_FIELD_NUMBER: _ClassVar[int]
     when: Fold.When
     every_k: int
     weight: Fold.Weight
     server_rate: float
-    def __init__(self, when: _Optional[_Union[Fold.When, str]] = ..., every_k: _Optional[int] = ..., weight: _Optional[_Union[Fold.Weight, str]] = ..., server_rate: _Optional[float] = ...) -> None: ...
+    staleness_power: float
+    def __init__(self, when: _Optional[_Union[Fold.When, str]] = ..., every_k: _Optional[int] = ..., weight: _Optional[_Union[Fold.Weight, str]] = ..., server_rate: _Optional[float] = ..., staleness_power: _Optional[float] = ...) -> None: ...
 
 class WorkerDirective(_message.Message):
-    __slots__ = ("revision", "action", "run_id", "generation", "task", "trigger", "batch", "learning_rate", "momentum", "weight_decay", "overlap", "may_seed", "max_lone_steps", "seed", "samples", "reason")
+    __slots__ = ("revision", "action", "run_id", "generation", "task", "trigger", "batch", "learning_rate", "momentum", "weight_decay", "overlap", "may_seed", "max_lone_steps", "seed", "samples", "reason", "once")
     class Action(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         ACTION_UNSPECIFIED: _ClassVar[WorkerDirective.Action]
@@ -115,11 +129,13 @@ class WorkerDirective(_message.Message):
         PREPARE: _ClassVar[WorkerDirective.Action]
         TRAIN: _ClassVar[WorkerDirective.Action]
         REFUSED: _ClassVar[WorkerDirective.Action]
+        REST: _ClassVar[WorkerDirective.Action]
     ACTION_UNSPECIFIED: WorkerDirective.Action
     IDLE: WorkerDirective.Action
     PREPARE: WorkerDirective.Action
     TRAIN: WorkerDirective.Action
     REFUSED: WorkerDirective.Action
+    REST: WorkerDirective.Action
     REVISION_FIELD_NUMBER: _ClassVar[int]
     ACTION_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
@@ -136,6 +152,7 @@ class WorkerDirective(_message.Message):
     SEED_FIELD_NUMBER: _ClassVar[int]
     SAMPLES_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    ONCE_FIELD_NUMBER: _ClassVar[int]
     revision: int
     action: WorkerDirective.Action
     run_id: str
@@ -152,7 +169,8 @@ class WorkerDirective(_message.Message):
     seed: int
     samples: _containers.RepeatedScalarFieldContainer[int]
     reason: str
-    def __init__(self, revision: _Optional[int] = ..., action: _Optional[_Union[WorkerDirective.Action, str]] = ..., run_id: _Optional[str] = ..., generation: _Optional[int] = ..., task: _Optional[_Union[RunTask, _Mapping]] = ..., trigger: _Optional[_Union[Trigger, _Mapping]] = ..., batch: _Optional[int] = ..., learning_rate: _Optional[float] = ..., momentum: _Optional[float] = ..., weight_decay: _Optional[float] = ..., overlap: bool = ..., may_seed: bool = ..., max_lone_steps: _Optional[int] = ..., seed: _Optional[int] = ..., samples: _Optional[_Iterable[int]] = ..., reason: _Optional[str] = ...) -> None: ...
+    once: bool
+    def __init__(self, revision: _Optional[int] = ..., action: _Optional[_Union[WorkerDirective.Action, str]] = ..., run_id: _Optional[str] = ..., generation: _Optional[int] = ..., task: _Optional[_Union[RunTask, _Mapping]] = ..., trigger: _Optional[_Union[Trigger, _Mapping]] = ..., batch: _Optional[int] = ..., learning_rate: _Optional[float] = ..., momentum: _Optional[float] = ..., weight_decay: _Optional[float] = ..., overlap: bool = ..., may_seed: bool = ..., max_lone_steps: _Optional[int] = ..., seed: _Optional[int] = ..., samples: _Optional[_Iterable[int]] = ..., reason: _Optional[str] = ..., once: bool = ...) -> None: ...
 
 class EvaluatorDirective(_message.Message):
     __slots__ = ("revision", "run_id", "task", "every_s", "seed", "batch")
@@ -171,7 +189,7 @@ class EvaluatorDirective(_message.Message):
     def __init__(self, revision: _Optional[int] = ..., run_id: _Optional[str] = ..., task: _Optional[_Union[RunTask, _Mapping]] = ..., every_s: _Optional[float] = ..., seed: _Optional[int] = ..., batch: _Optional[int] = ...) -> None: ...
 
 class ServerDirective(_message.Message):
-    __slots__ = ("revision", "run_id", "generation", "gate", "fold", "cohort", "membership_window_s", "lease_s", "checkpoint_every_s", "task", "initial_model", "finished")
+    __slots__ = ("revision", "run_id", "generation", "gate", "fold", "cohort", "membership_window_s", "lease_s", "checkpoint_every_s", "task", "initial_model", "finished", "groups", "once")
     REVISION_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
@@ -184,6 +202,8 @@ class ServerDirective(_message.Message):
     TASK_FIELD_NUMBER: _ClassVar[int]
     INITIAL_MODEL_FIELD_NUMBER: _ClassVar[int]
     FINISHED_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    ONCE_FIELD_NUMBER: _ClassVar[int]
     revision: int
     run_id: str
     generation: int
@@ -196,7 +216,9 @@ class ServerDirective(_message.Message):
     task: RunTask
     initial_model: str
     finished: bool
-    def __init__(self, revision: _Optional[int] = ..., run_id: _Optional[str] = ..., generation: _Optional[int] = ..., gate: _Optional[_Union[Gate, _Mapping]] = ..., fold: _Optional[_Union[Fold, _Mapping]] = ..., cohort: _Optional[_Iterable[str]] = ..., membership_window_s: _Optional[float] = ..., lease_s: _Optional[float] = ..., checkpoint_every_s: _Optional[float] = ..., task: _Optional[_Union[RunTask, _Mapping]] = ..., initial_model: _Optional[str] = ..., finished: bool = ...) -> None: ...
+    groups: _containers.RepeatedCompositeFieldContainer[Group]
+    once: bool
+    def __init__(self, revision: _Optional[int] = ..., run_id: _Optional[str] = ..., generation: _Optional[int] = ..., gate: _Optional[_Union[Gate, _Mapping]] = ..., fold: _Optional[_Union[Fold, _Mapping]] = ..., cohort: _Optional[_Iterable[str]] = ..., membership_window_s: _Optional[float] = ..., lease_s: _Optional[float] = ..., checkpoint_every_s: _Optional[float] = ..., task: _Optional[_Union[RunTask, _Mapping]] = ..., initial_model: _Optional[str] = ..., finished: bool = ..., groups: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., once: bool = ...) -> None: ...
 
 class NextDirectives(_message.Message):
     __slots__ = ("workers",)

@@ -57,7 +57,7 @@ class PullRequest(_message.Message):
     def __init__(self, run_id: _Optional[str] = ..., name: _Optional[str] = ..., role: _Optional[_Union[_common_pb2.Role, str]] = ..., incarnation: _Optional[str] = ..., manifest_digest: _Optional[str] = ..., newer_than_version: _Optional[int] = ..., only_if_newer: bool = ...) -> None: ...
 
 class CommitHeader(_message.Message):
-    __slots__ = ("run_id", "worker", "incarnation", "sequence", "base_version", "manifest_digest", "codec", "total_bytes", "generation", "steps", "samples", "train_loss", "replay")
+    __slots__ = ("run_id", "worker", "incarnation", "sequence", "base_version", "manifest_digest", "codec", "total_bytes", "generation", "steps", "samples", "train_loss", "replay", "shard_samples")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     WORKER_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
@@ -71,6 +71,7 @@ class CommitHeader(_message.Message):
     SAMPLES_FIELD_NUMBER: _ClassVar[int]
     TRAIN_LOSS_FIELD_NUMBER: _ClassVar[int]
     REPLAY_FIELD_NUMBER: _ClassVar[int]
+    SHARD_SAMPLES_FIELD_NUMBER: _ClassVar[int]
     run_id: str
     worker: str
     incarnation: str
@@ -84,7 +85,8 @@ class CommitHeader(_message.Message):
     samples: int
     train_loss: float
     replay: Replay
-    def __init__(self, run_id: _Optional[str] = ..., worker: _Optional[str] = ..., incarnation: _Optional[str] = ..., sequence: _Optional[int] = ..., base_version: _Optional[int] = ..., manifest_digest: _Optional[str] = ..., codec: _Optional[_Union[_common_pb2.Codec, str]] = ..., total_bytes: _Optional[int] = ..., generation: _Optional[int] = ..., steps: _Optional[int] = ..., samples: _Optional[int] = ..., train_loss: _Optional[float] = ..., replay: _Optional[_Union[Replay, _Mapping]] = ...) -> None: ...
+    shard_samples: int
+    def __init__(self, run_id: _Optional[str] = ..., worker: _Optional[str] = ..., incarnation: _Optional[str] = ..., sequence: _Optional[int] = ..., base_version: _Optional[int] = ..., manifest_digest: _Optional[str] = ..., codec: _Optional[_Union[_common_pb2.Codec, str]] = ..., total_bytes: _Optional[int] = ..., generation: _Optional[int] = ..., steps: _Optional[int] = ..., samples: _Optional[int] = ..., train_loss: _Optional[float] = ..., replay: _Optional[_Union[Replay, _Mapping]] = ..., shard_samples: _Optional[int] = ...) -> None: ...
 
 class Replay(_message.Message):
     __slots__ = ("epoch", "first_sequence", "last_sequence")

@@ -151,7 +151,7 @@ class EvaluatorReport(_message.Message):
     def __init__(self, run_id: _Optional[str] = ..., version: _Optional[int] = ..., loss: _Optional[float] = ..., metric: _Optional[float] = ..., metric_name: _Optional[str] = ..., samples: _Optional[int] = ..., seconds: _Optional[float] = ..., error: _Optional[str] = ..., ready: bool = ...) -> None: ...
 
 class ServerReport(_message.Message):
-    __slots__ = ("server_incarnation", "run_id", "seeded", "version", "active_trainers", "counts", "checkpoint_epoch", "durable_epoch", "checkpoint_path", "busy_s", "commits", "finished", "model_path", "best_model_path", "error", "best_version", "best_loss", "best_metric", "best_missed")
+    __slots__ = ("server_incarnation", "run_id", "seeded", "version", "active_trainers", "counts", "checkpoint_epoch", "durable_epoch", "checkpoint_path", "busy_s", "commits", "finished", "model_path", "best_model_path", "error", "best_version", "best_loss", "best_metric", "best_missed", "generation", "closed")
     SERVER_INCARNATION_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     SEEDED_FIELD_NUMBER: _ClassVar[int]
@@ -171,6 +171,8 @@ class ServerReport(_message.Message):
     BEST_LOSS_FIELD_NUMBER: _ClassVar[int]
     BEST_METRIC_FIELD_NUMBER: _ClassVar[int]
     BEST_MISSED_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    CLOSED_FIELD_NUMBER: _ClassVar[int]
     server_incarnation: str
     run_id: str
     seeded: bool
@@ -190,7 +192,9 @@ class ServerReport(_message.Message):
     best_loss: float
     best_metric: float
     best_missed: int
-    def __init__(self, server_incarnation: _Optional[str] = ..., run_id: _Optional[str] = ..., seeded: bool = ..., version: _Optional[int] = ..., active_trainers: _Optional[int] = ..., counts: _Optional[_Iterable[_Union[CommitCount, _Mapping]]] = ..., checkpoint_epoch: _Optional[int] = ..., durable_epoch: _Optional[int] = ..., checkpoint_path: _Optional[str] = ..., busy_s: _Optional[float] = ..., commits: _Optional[int] = ..., finished: bool = ..., model_path: _Optional[str] = ..., best_model_path: _Optional[str] = ..., error: _Optional[str] = ..., best_version: _Optional[int] = ..., best_loss: _Optional[float] = ..., best_metric: _Optional[float] = ..., best_missed: _Optional[int] = ...) -> None: ...
+    generation: int
+    closed: int
+    def __init__(self, server_incarnation: _Optional[str] = ..., run_id: _Optional[str] = ..., seeded: bool = ..., version: _Optional[int] = ..., active_trainers: _Optional[int] = ..., counts: _Optional[_Iterable[_Union[CommitCount, _Mapping]]] = ..., checkpoint_epoch: _Optional[int] = ..., durable_epoch: _Optional[int] = ..., checkpoint_path: _Optional[str] = ..., busy_s: _Optional[float] = ..., commits: _Optional[int] = ..., finished: bool = ..., model_path: _Optional[str] = ..., best_model_path: _Optional[str] = ..., error: _Optional[str] = ..., best_version: _Optional[int] = ..., best_loss: _Optional[float] = ..., best_metric: _Optional[float] = ..., best_missed: _Optional[int] = ..., generation: _Optional[int] = ..., closed: _Optional[int] = ...) -> None: ...
 
 class CommitCount(_message.Message):
     __slots__ = ("worker", "commits", "generation", "train_loss", "steps", "samples", "staleness", "refused")
