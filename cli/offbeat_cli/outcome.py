@@ -34,6 +34,7 @@ WORKER_PHASES = {
     pb.WorkerReport.READY: "ready",
     pb.WorkerReport.TRAINING: "training",
     pb.WorkerReport.FAILED: "failed",
+    pb.WorkerReport.RESTING: "resting",
 }
 SHARES = ("compute", "paced", "commit", "wait")
 

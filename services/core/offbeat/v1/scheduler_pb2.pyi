@@ -72,12 +72,14 @@ class WorkerReport(_message.Message):
         READY: _ClassVar[WorkerReport.Phase]
         TRAINING: _ClassVar[WorkerReport.Phase]
         FAILED: _ClassVar[WorkerReport.Phase]
+        RESTING: _ClassVar[WorkerReport.Phase]
     PHASE_UNSPECIFIED: WorkerReport.Phase
     IDLE: WorkerReport.Phase
     PREPARING: WorkerReport.Phase
     READY: WorkerReport.Phase
     TRAINING: WorkerReport.Phase
     FAILED: WorkerReport.Phase
+    RESTING: WorkerReport.Phase
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
