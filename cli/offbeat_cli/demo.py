@@ -44,8 +44,8 @@ LOCK = ".lock"
 def demo(options: DemoOptions) -> int:
     """Run the demo; returns its exit code."""
     began = time.monotonic()
-    todo = plan(options)
     _check_installed()
+    todo = plan(options)
     console = Console(stderr=options.as_json)
     with _interrupted_by_signals() as told, _own_folder(options.out, todo.name) as folder:
         status, interrupted = _train(todo, options, folder, console, told)

@@ -1,7 +1,7 @@
 """What `offbeat demo` will do, decided from its options before anything is started.
 
-Pure: options in, a run and the settings of its processes out. Bad values raise
-OffbeatError naming option, value and remedy.
+Options in, a run and the settings of its processes out. Bad values raise OffbeatError naming
+option, value and remedy. Nothing is read but a synchronization model of the user's own.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from offbeat_cli import demo_sync
 from offbeat_core.config import RunSettings, validate
 from offbeat_core.errors import ExitCode, OffbeatError
 
@@ -149,7 +150,7 @@ def plan(options: DemoOptions) -> DemoPlan:
             options=_task_options(options.task_option) or None,
         ),
         "workers": len(speeds),
-        "sync": _sync(options),
+        "sync": demo_sync.read(options.sync),
         "check_period_s": options.check_period or default_period,
         "training": _without_none(**training, seed=options.seed),
         "target": _target(options, built_in),
@@ -157,10 +158,11 @@ def plan(options: DemoOptions) -> DemoPlan:
         "evaluate": {"every_s": options.evaluate_every, "required": True},
     }
     values = _without_none(**values)
+    run, values["sync"] = _choose_model(values, options)
     return DemoPlan(
         name=name,
         task_file=task_file,
-        run=validate(RunSettings, values, "offbeat demo"),
+        run=run,
         run_values=values,
         speeds=speeds,
         step_seconds=paces,
@@ -231,25 +233,35 @@ def _target(options: DemoOptions, built_in: BuiltIn | None) -> dict[str, Any] | 
     return _without_none(accuracy=accuracy, loss=loss, confirm=options.confirm, smooth=options.smooth)
 
 
-def _sync(options: DemoOptions) -> Any:
-    """The run file's `sync`: the model, with the options that were given for it."""
-    chosen = _without_none(
+def _choose_model(values: dict[str, Any], options: DemoOptions) -> tuple[RunSettings, Any]:
+    """The run with its synchronization model, and its `sync` as it is submitted; both are checked."""
+    from offbeat_cli.simulator import sync_models  # numpy takes a moment to import
+
+    flags = _without_none(
         rate=options.rate, search=options.search, overlap=False if options.no_overlap else None
     )
-    if not chosen:
-        return options.sync
-    if options.sync != "adsp":
-        given = {"rate": "--rate", "search": "--search", "overlap": "--no-overlap"}[next(iter(chosen))]
-        raise OffbeatError(
-            f"{given}: is an option of adsp, not of {options.sync}", "leave it out", ExitCode.USAGE
-        )
+
+    def check(run: RunSettings) -> Any:
+        try:
+            return sync_models.check(run)
+        except OffbeatError as error:
+            raise demo_sync.explain(error, flags) from error
+
+    run = validate(RunSettings, values, "offbeat demo")
+    model = check(run)
+    if not flags:
+        return run, values["sync"]
     if options.rate is not None and options.search is not None:
         raise OffbeatError(
             f"--rate {options.rate} and --search {options.search}: a fixed rate is not searched",
             "give one of the two",
             ExitCode.USAGE,
         )
-    return {"adsp": chosen}
+    known, short = model.Options.model_fields, model.short_option
+    sync = {run.sync.model: demo_sync.merge(run.sync.model, run.sync.options, flags, known, short)}
+    run = validate(RunSettings, {**values, "sync": sync}, "offbeat demo")
+    check(run)
+    return run, sync
 
 
 def _task_options(items: Sequence[str]) -> dict[str, Any]:

@@ -71,7 +71,8 @@ def demo(
         str,
         typer.Option(
             metavar="MODEL",
-            help="adsp (nobody waits), bsp (all wait each step), local-sgd:TAU (each TAU steps).",
+            help="adsp (nobody waits), bsp (all wait each step), or another model of docs/models.md: NAME, "
+            "NAME:VALUE, '{NAME: {OPTION: VALUE}}', or FILE.py:CLASS for one of your own.",
         ),
     ] = "adsp",
     commit_delay: Annotated[

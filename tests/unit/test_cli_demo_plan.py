@@ -1,8 +1,14 @@
 """What the demo will do, and what it says to options that make no sense."""
 
-import pytest
+import subprocess
+import sys
 
+import pytest
+import yaml
+
+from offbeat_cli import demo_sync
 from offbeat_cli.demo_plan import DemoOptions, parse_speeds, plan
+from offbeat_core.config import RunSettings, validate
 from offbeat_core.errors import ExitCode, OffbeatError
 
 
@@ -53,6 +59,49 @@ def test_options_of_adsp_go_into_its_part_of_the_run():
     assert plan(DemoOptions(sync="local-sgd:8")).run.sync.model == "local-sgd"
 
 
+@pytest.mark.parametrize(
+    ("text", "model", "options"),
+    [
+        ("bsp", "bsp", {}),
+        ("local-sgd:8", "local-sgd", {"": "8"}),
+        ("{local-sgd: {tau: 8}}", "local-sgd", {"tau": 8}),
+        ("local-sgd: {tau: 8}", "local-sgd", {"tau": 8}),
+        ("{bsp: }", "bsp", {}),
+    ],
+)
+def test_a_model_is_named_with_or_without_options(text, model, options):
+    todo = plan(DemoOptions(sync=text))
+    assert (todo.run.sync.model, todo.run.sync.options) == (model, options)
+    submitted = validate(RunSettings, yaml.safe_load(yaml.safe_dump(todo.run_values)), "submitted")
+    assert submitted == todo.run
+
+
+def test_an_own_option_of_the_demo_adds_to_those_of_the_model():
+    todo = plan(DemoOptions(sync="{adsp: {prior: 0.01}}", search="formula"))
+    assert todo.run.sync.options == {"prior": 0.01, "search": "formula"}
+    assert plan(DemoOptions(sync="adsp:4", no_overlap=True)).run.sync.options == {
+        "rate": "4",
+        "overlap": False,
+    }
+
+
+def test_the_file_of_an_own_model_is_found_wherever_the_scheduler_starts(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert demo_sync.read("mine.py:Mine") == f"{tmp_path}/mine.py:Mine"
+    assert demo_sync.read("{mine.py:Mine: {k: 2}}") == {f"{tmp_path}/mine.py:Mine": {"k": 2}}
+
+
+def test_the_check_needs_no_heavy_library():
+    code = (
+        "import sys\n"
+        "from offbeat_cli.demo_plan import DemoOptions, plan\n"
+        "plan(DemoOptions())\n"
+        "print([name for name in ('torch', 'sklearn', 'matplotlib') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == "[]", done.stdout + done.stderr
+
+
 def test_task_options_are_numbers_where_they_look_like_numbers():
     todo = plan(DemoOptions(task_option=["hidden=64", "drop=0.1", "kind=mlp"]))
     assert todo.run.task.options == {"hidden": 64, "drop": 0.1, "kind": "mlp"}
@@ -90,6 +139,16 @@ def test_task_options_are_numbers_where_they_look_like_numbers():
         ({"task": "."}, "not a Python file", ""),
         ({"partition": "dirichlet:0"}, "task.partition", ""),
         ({"task_option": ["hidden"]}, "--task-option: 'hidden'", "hidden=64"),
+        ({"sync": "adps"}, "--sync: 'adps' is not a synchronization model", "did you mean 'adsp'?"),
+        ({"sync": " "}, "--sync: is empty", "NAME:VALUE"),
+        ({"sync": "bsp:3"}, "--sync: 'bsp:3': bsp takes no value", "write '--sync bsp'"),
+        ({"sync": "local-sgd:x"}, "--sync: local-sgd: tau: 'x'", ""),
+        ({"sync": "{local-sgd: {tua: 8}}"}, "--sync: local-sgd: tua: unknown key", "did you mean 'tau'?"),
+        ({"sync": "{adsp: 4}"}, "--sync: '{adsp: 4}': the options of adsp are a mapping", "'adsp:4'"),
+        ({"sync": "{adsp: {}, bsp: {}}"}, "--sync: .* one model with its options is expected", "NAME"),
+        ({"sync": "{3: {}}"}, "--sync: .* 3 is no model's name", "NAME"),
+        ({"sync": "{"}, "--sync: '{': ", "NAME"),
+        ({"search": "robus"}, "--search: 'robus': .*'robust'", ""),
     ],
 )
 def test_a_bad_value_is_named_with_its_remedy(options, problem, remedy):
@@ -108,6 +167,7 @@ def test_a_bad_value_is_named_with_its_remedy(options, problem, remedy):
         {"sync": "bsp", "rate": 3},
         {"sync": "local-sgd:4", "no_overlap": True},
         {"rate": 3, "search": "robust"},
+        {"rate": 3, "sync": "adsp:4"},
     ],
 )
 def test_options_that_exclude_each_other_are_wrong_usage(options):
