@@ -9,6 +9,7 @@ to "so many seconds ago" at the moment of sending.
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from offbeat.v1 import common_pb2 as common
@@ -16,13 +17,18 @@ from offbeat.v1 import scheduler_pb2 as pb
 from offbeat_core.config import RunSettings
 from offbeat_scheduler.events import SendTo
 from offbeat_scheduler.membership import Agent, Membership
-from offbeat_scheduler.sync import Fold, Gate, Grid, Passes, Plan, Steps, Trigger
+from offbeat_scheduler.sync import Fold, Gate, Grid, Group, Passes, Plan, Steps, Trigger
 from offbeat_scheduler.timing import since
 
 _WHEN = {"at_once": common.Fold.AT_ONCE, "every_k": common.Fold.EVERY_K, "at_gate": common.Fold.AT_GATE}
-_WEIGHT = {"equal": common.Fold.EQUAL, "samples": common.Fold.SAMPLES}
+_WEIGHT = {
+    "equal": common.Fold.EQUAL,
+    "samples": common.Fold.SAMPLES,
+    "data": common.Fold.DATA,
+    "per_step": common.Fold.PER_STEP,
+}
 
-_IN_REPLIES = (common.WorkerDirective.TRAIN, common.WorkerDirective.IDLE)
+_IN_REPLIES = (common.WorkerDirective.TRAIN, common.WorkerDirective.REST, common.WorkerDirective.IDLE)
 
 Directive = common.WorkerDirective | common.ServerDirective | common.EvaluatorDirective
 
@@ -170,15 +176,22 @@ class Wording:
         directive.may_seed = may_seed
         return directive
 
-    def train(
-        self, digest: str, trigger: Trigger, plan: Plan, generation: int, lone_steps: int
+    def follow(
+        self, digest: str, name: str, plan: Plan, generation: int, lone_steps: int
     ) -> common.WorkerDirective:
+        """What the plan says to one device: train, or rest."""
         directive = self._training(digest)
-        directive.action = common.WorkerDirective.TRAIN
         directive.generation = generation
-        directive.trigger.CopyFrom(_trigger(trigger))
+        directive.batch = plan.batches.get(name, directive.batch)
         directive.overlap = plan.overlap
         directive.max_lone_steps = lone_steps
+        trigger = plan.triggers.get(name)
+        if trigger is None:
+            directive.action = common.WorkerDirective.REST
+        else:
+            directive.action = common.WorkerDirective.TRAIN
+            directive.trigger.CopyFrom(_trigger(trigger))
+            directive.once = plan.round is not None
         return directive
 
     def _training(self, digest: str) -> common.WorkerDirective:
@@ -220,6 +233,8 @@ class Wording:
             task=self.task(digest),
             initial_model=settings.initial_model,
             finished=finished,
+            groups=_groups(plan.groups if plan else ()),
+            once=plan is not None and plan.round is not None,
         )
 
 
@@ -241,10 +256,17 @@ def _gate(gate: Gate) -> common.Gate:
     return common.Gate(slack=gate.slack, deadline_s=gate.deadline_s)
 
 
+def _groups(groups: Iterable[Group]) -> list[common.Group]:
+    """In one order, whatever the model's: the same groups make the same directive."""
+    made = [common.Group(members=sorted(group.members), gate=_gate(group.gate)) for group in groups]
+    return sorted(made, key=lambda group: group.members[0])
+
+
 def _fold(fold: Fold) -> common.Fold:
     return common.Fold(
         when=_WHEN[fold.when],
         every_k=fold.every_k,
         weight=_WEIGHT[fold.weight],
         server_rate=fold.server_rate,
+        staleness_power=fold.staleness_power,
     )

@@ -185,12 +185,15 @@ class Server:
         return self.report.seeded
 
 
-def build_fleet(workers: Iterable[Worker], server: Server, started: float, now: float) -> Fleet:
-    """All that train now, by name. `started`: when the run's training began."""
+def build_fleet(
+    workers: Iterable[Worker], server: Server, started: float, now: float, closed: int = 0
+) -> Fleet:
+    """All that train or rest now, by name. `started`: when the run's training began."""
     active = sorted((w for w in workers if w.stage is Stage.TRAINING), key=lambda worker: worker.name)
     return Fleet(
         now_s=since(started, now),
         devices={worker.name: worker.device() for worker in active},
         server_s=server.commit_s,
         counted_at_s=None if server.counted_at is None else max(0.0, since(started, server.counted_at)),
+        closed=closed,
     )

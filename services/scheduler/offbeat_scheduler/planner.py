@@ -7,11 +7,12 @@ import math
 from offbeat_core.config import RunSettings
 from offbeat_scheduler.directives import Wording
 from offbeat_scheduler.events import PlanMade, ProbeEnded
-from offbeat_scheduler.fleet import Worker, build_fleet
+from offbeat_scheduler.fleet import Server, Worker, build_fleet
 from offbeat_scheduler.membership import Membership
 from offbeat_scheduler.outbox import Outbox
+from offbeat_scheduler.plan_check import check
 from offbeat_scheduler.roster import Roster
-from offbeat_scheduler.sync import Fleet, Grid, Loss, Plan, SyncModel
+from offbeat_scheduler.sync import Grid, Loss, Plan, SyncModel
 
 LONE_CHECK_PERIODS = 20
 NOTES = 100
@@ -39,7 +40,22 @@ class Planner:
         self._out = out
         self.plan: Plan | None = None
         self.generation = 0
+        self._closed_seen = 0  # cycles of this generation that the model knows of
         self._said: tuple[str, ...] = ()
+
+    def closed(self, server: Server) -> int:
+        """Cycles that the gate has closed in this generation, as the parameter server reports them."""
+        report = server.report
+        return report.closed if report.generation == self.generation else 0
+
+    def round_closed(self, server: Server) -> bool:
+        """Is a round over that the model has not heard of? A gate that closes with each step is no news."""
+        is_round = self.plan is not None and self.plan.round is not None
+        return is_round and self.closed(server) > self._closed_seen
+
+    def rests(self, name: str) -> bool:
+        """Does the plan in force let this device rest?"""
+        return self.plan is not None and name in self.plan.resting
 
     @property
     def searching(self) -> bool:
@@ -57,7 +73,8 @@ class Planner:
 
         `started`, `now`: on the hub's clock; there must be somebody in training.
         """
-        fleet = build_fleet(roster.active(), roster.server, started, now)
+        self._closed_seen = self.closed(roster.server)
+        fleet = build_fleet(roster.active(), roster.server, started, now, closed=self._closed_seen)
         try:
             plan = self._model.decide(fleet)
             check(plan, fleet)
@@ -66,6 +83,7 @@ class Planner:
         old, self.plan = self.plan, plan
         if old is None or _shared(old) != _shared(plan):
             self.generation += 1
+            self._closed_seen = 0
         self.tell_server(roster, finished=False)
         for worker in roster.active():
             self._tell(worker, roster.digest, started)
@@ -87,9 +105,9 @@ class Planner:
         agent = self._members.get(worker.name)
         if agent is None:
             return
-        trigger = self.plan.triggers[worker.name]
         worker.lone_steps = self.lone_steps(worker)
-        content = self._words.train(digest, trigger, self.plan, self.generation, worker.lone_steps)
+        content = self._words.follow(digest, worker.name, self.plan, self.generation, worker.lone_steps)
+        trigger = self.plan.triggers.get(worker.name)
         origin_s = trigger.origin_s if isinstance(trigger, Grid) else 0.0
         self._out.directives.post(agent, content, started + origin_s)
 
@@ -145,15 +163,23 @@ class Planner:
 
 
 def _shared(plan: Plan) -> tuple[object, ...]:
-    """What the fleet shares: a change of it begins a new generation."""
-    return plan.gate, plan.fold, frozenset(plan.cohort)
+    """What the fleet shares: a change of it begins a new generation.
+
+    Within a round who takes part is no such change: the gate waits for whoever is left, and
+    those that have committed would commit a second time under another generation.
+    """
+    groups = frozenset((frozenset(group.members), group.gate) for group in plan.groups)
+    return plan.gate, plan.fold, groups, plan.round, plan.round is None and frozenset(plan.cohort)
 
 
 def _lasting(plan: Plan) -> tuple[object, ...]:
     """The plan without the time at which it is looked at again and without the probes."""
     return (
         *_shared(plan),
+        frozenset(plan.cohort),
+        plan.resting,
         dict(plan.triggers),
+        dict(plan.batches),
         plan.overlap,
         plan.membership_window_s,
         plan.searching,
@@ -161,16 +187,3 @@ def _lasting(plan: Plan) -> tuple[object, ...]:
         plan.interval_s,
         plan.notes,
     )
-
-
-def check(plan: Plan, fleet: Fleet) -> None:
-    """A plan must say for each device, and for no other, when it commits. Raises ValueError."""
-    missing = sorted(set(fleet.devices) - set(plan.triggers))
-    unknown = sorted(set(plan.triggers) - set(fleet.devices))
-    if missing or unknown:
-        raise ValueError(f"the plan must name the fleet's devices; missing {missing}, unknown {unknown}")
-    for name, trigger in plan.triggers.items():
-        if isinstance(trigger, Grid) and not (math.isfinite(trigger.interval_s) and trigger.interval_s > 0):
-            raise ValueError(f"the plan's interval for '{name}' is {trigger.interval_s}")
-    if plan.overlap and plan.gate.slack is not None:
-        raise ValueError("the plan lets commits overlap with training behind a gate")

@@ -17,6 +17,9 @@ from offbeat_scheduler.membership import Agent, Membership
 from offbeat_scheduler.outbox import Outbox
 from offbeat_scheduler.readiness import together, unfit, waiting_for_task, waiting_for_workers
 
+HOLDS_MODEL = (pb.WorkerReport.READY, pb.WorkerReport.TRAINING, pb.WorkerReport.RESTING)
+"""A worker that reports one of these has loaded data and model."""
+
 
 class Roster:
     """The run's workers and its parameter server.
@@ -116,7 +119,7 @@ class Roster:
             worker.problem = report.error or "it gives no reason"
             self._out.warn(f"worker:{worker.name}", f"{worker.name} failed: {worker.problem}")
         elif (
-            report.phase in (pb.WorkerReport.READY, pb.WorkerReport.TRAINING)
+            report.phase in HOLDS_MODEL
             and worker.stage in (Stage.PREPARING, Stage.FAILED)
             and self._out.directives.heard(worker.name, report.revision)
         ):

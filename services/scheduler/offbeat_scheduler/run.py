@@ -313,7 +313,12 @@ class Run:
     def _workers_loss(self, now: float) -> None:
         at_s = self.elapsed_s(now)
         if self.losses is not None and self.losses.due(at_s):
-            own = [worker.training_loss() for worker in self.roster.active()]
+            # A device that rests may not have been chosen yet: nobody waits for its loss.
+            own = [
+                worker.training_loss()
+                for worker in self.roster.active()
+                if worker.samples or not self.planner.rests(worker.name)
+            ]
             self._observe(self.losses.trained(at_s, own, self.roster.steps()), now)
 
     def _observe(self, loss: Loss | None, now: float) -> None:
@@ -361,7 +366,8 @@ class Run:
     def _decide_if_due(self, now: float) -> None:
         plan = self.planner.plan
         woken = plan is not None and plan.wake_at_s is not None and self.elapsed_s(now) >= plan.wake_at_s
-        if not (self.roster.fleet_changed or self._loss_is_new or woken):
+        round_closed = self.planner.round_closed(self.roster.server)
+        if not (self.roster.fleet_changed or self._loss_is_new or woken or round_closed):
             return
         self.roster.fleet_changed = self._loss_is_new = False
         if not self.roster.active():
