@@ -56,6 +56,11 @@ def settings_of(status: pb.Status) -> RunSettings | None:
         return None
 
 
+def model_name(sync: str) -> str:
+    """A synchronization model as a person reads it: of one's own file, its last part."""
+    return sync.rpartition("/")[2]
+
+
 def target_of(status: pb.Status) -> TargetSpec | None:
     settings = settings_of(status)
     return settings.target if settings else None

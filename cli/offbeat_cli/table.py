@@ -6,6 +6,7 @@ import time
 from types import TracebackType
 
 from rich.console import Console, Group, RenderableType
+from rich.constrain import Constrain
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -13,10 +14,16 @@ from rich.text import Text
 
 from offbeat.v1 import scheduler_pb2 as pb
 from offbeat_cli import outcome
+from offbeat_cli.fitted import Column, FittedTable
 
 PLAIN_EVERY_S = 5.0
 PROBES_SHOWN = 6
+WARNINGS_SHOWN = 6
+NAMES_SHOWN = 3
 WAITS = 0.02  # a larger share of waiting is shown in red
+BAR = 48
+AT_WORK = (pb.WorkerReport.TRAINING, pb.WorkerReport.RESTING)  # whatever went wrong before
+STYLES = {"resting": "dim"}
 
 
 class RunView:
@@ -69,7 +76,10 @@ def render(status: pb.Status) -> RenderableType:
     if status.probes:
         parts.append(_probes(status))
     parts += [Text(f"! {error}", style="red") for error in _errors(status)]
-    parts += [Text(f"! {warning}", style="yellow") for warning in status.warnings]
+    warnings = list(status.warnings)
+    if len(warnings) > WARNINGS_SHOWN:
+        warnings[WARNINGS_SHOWN - 1 :] = [f"and {len(warnings) - WARNINGS_SHOWN + 1} warnings more"]
+    parts += [Text(f"! {warning}", style="yellow") for warning in warnings]
     return Group(*parts)
 
 
@@ -121,7 +131,7 @@ def _quality(status: pb.Status) -> str:
 
 
 def _worker_phase(worker: pb.WorkerStatus) -> str:
-    if worker.error:
+    if worker.error and worker.report.phase not in AT_WORK:
         return "failed"
     if not worker.attached:
         return "gone"
@@ -129,15 +139,24 @@ def _worker_phase(worker: pb.WorkerStatus) -> str:
 
 
 def _errors(status: pb.Status) -> list[str]:
-    """The first line of each worker's error."""
-    return [f"{worker.name}: {worker.error.splitlines()[0]}" for worker in status.workers if worker.error]
+    """The first line of each worker's error; one that several have is said once."""
+    names: dict[str, list[str]] = {}
+    for worker in status.workers:
+        if worker.error:
+            names.setdefault(worker.error.splitlines()[0], []).append(worker.name)
+    return [f"{_list(found)}: {error}" for error, found in names.items()]
+
+
+def _list(names: list[str]) -> str:
+    more = len(names) - NAMES_SHOWN
+    return ", ".join(names[:NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 def _head(status: pb.Status) -> RenderableType:
     title = Text.assemble(
         ("Offbeat ", "bold"),
         (status.run_name or "no run", "bold cyan"),
-        (f"  {status.sync}" if status.sync else ""),
+        (f"  {outcome.model_name(status.sync)}" if status.sync else ""),
     )
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim")
@@ -151,20 +170,30 @@ def _head(status: pb.Status) -> RenderableType:
         grid.add_row("model", Text(_quality(status)))
         target = outcome.target_of(status)
         if target and target.accuracy and status.evaluations:
-            bar = ProgressBar(total=target.accuracy, completed=min(status.metric, target.accuracy), width=48)
-            grid.add_row("", bar)
+            bar = ProgressBar(total=target.accuracy, completed=min(status.metric, target.accuracy))
+            grid.add_row("", Constrain(bar, BAR))
     return Group(title, grid)
 
 
 def _devices(status: pb.Status) -> RenderableType:
-    table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
-    table.add_column("device", no_wrap=True)
-    for name in ("steps/s", "steps", "commits", "compute", "paced", "commit", "wait", "loss"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("state", no_wrap=True)
+    table = FittedTable(
+        [
+            Column("device", right=False),
+            Column("steps/s", 3),
+            Column("steps", 5),
+            Column("commits"),
+            Column("compute", 2),
+            Column("paced", 0),
+            Column("commit", 1),
+            Column("wait"),
+            Column("loss", 4),
+            Column("state", right=False),
+        ]
+    )
     for worker in status.workers:
         share = outcome.shares(worker.report)
-        table.add_row(
+        phase = _worker_phase(worker)
+        table.add(
             worker.name,
             f"{worker.steps_per_s:.1f}" if worker.steps_per_s else "-",
             str(worker.report.steps),
@@ -172,25 +201,31 @@ def _devices(status: pb.Status) -> RenderableType:
             *(f"{share[name]:.1%}" for name in ("compute", "paced", "commit")),
             Text(f"{share['wait']:.1%}", style="red" if share["wait"] > WAITS else "green"),
             f"{worker.report.train_loss:.4f}" if worker.report.steps else "-",
-            Text(_worker_phase(worker), style="red" if worker.error or not worker.attached else ""),
+            Text(phase, style="red" if worker.error or not worker.attached else STYLES.get(phase, "")),
         )
     return table
 
 
 def _probes(status: pb.Status) -> RenderableType:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    for name in ("probe", "rate", "interval", "loss", "reward"):
-        table.add_column(name, justify="right")
-    table.add_column("")
+    table = FittedTable(
+        [
+            Column("probe"),
+            Column("rate"),
+            Column("interval", 1),
+            Column("loss", 2),
+            Column("reward", 0),
+            Column("", right=False),
+        ]
+    )
     first = max(0, len(status.probes) - PROBES_SHOWN)
     for number, probe in list(enumerate(status.probes, start=1))[first:]:
-        table.add_row(
+        cells = (
             str(number),
             f"{probe.rate:.3g}",
             f"{probe.interval_s:.2f} s",
             f"{probe.loss_start:.3f} → {probe.loss_end:.3f}",
             f"{probe.reward:.4g}",
             "chosen" if probe.chosen else "",
-            style="bold" if probe.chosen else "",
         )
+        table.add(*(Text(cell, style="bold" if probe.chosen else "") for cell in cells))
     return table

@@ -2,6 +2,7 @@
 
 import io
 import json
+from itertools import pairwise
 
 import pytest
 from rich.console import Console
@@ -143,6 +144,72 @@ def test_the_table_fits_a_terminal_of_80_columns():
     status = a_status()
     status.workers[0].report.steps = 1234567
     assert "…" not in _rendered(status, width=80)
+
+
+def _head(shown):
+    return next(line for line in shown.splitlines() if line.startswith("device")).split()
+
+
+def test_a_narrow_terminal_loses_the_columns_that_say_least():
+    status = a_status()
+    status.workers[0].report.steps = 1234567
+    heads = [_head(_rendered(status, width)) for width in (100, 60, 50, 40, 32)]
+    assert all(set(narrow) <= set(wide) for wide, narrow in pairwise(heads))
+    assert "steps" in heads[2]
+    assert "paced" not in heads[1]
+    assert heads[3] == heads[4] == ["device", "commits", "wait", "state"]
+
+
+@pytest.mark.parametrize("width", [40, 50, 60])
+def test_at_40_columns_every_line_fits_and_nothing_is_cut(width):
+    status = a_status()
+    status.workers.add(name="worker-12", attached=True, commits=123456)
+    shown = _rendered(status, width)
+    assert max(map(len, shown.splitlines())) <= width
+    assert "…" not in shown
+
+
+def test_where_nothing_fits_the_names_are_cut_and_the_rest_is_whole():
+    status = a_status()
+    status.workers[0].name = "a-device-whose-name-is-as-long-as-names-can-be"
+    row = next(line for line in _rendered(status, 40).splitlines() if line.startswith("a-device"))
+    assert row.split()[0].endswith("…")
+    assert row.split()[1:] == ["12", "5.0%", "training"]
+
+
+def test_a_resting_worker_is_shown_as_such():
+    status = a_status()
+    status.workers.add(name="worker-2", attached=True, report=pb.WorkerReport(phase=pb.WorkerReport.RESTING))
+    assert "resting" in _rendered(status, 80)
+    assert "worker-2 resting" in plain(status)
+
+
+def test_what_several_workers_failed_by_is_said_once():
+    status = a_status()
+    for number in range(2, 8):
+        status.workers.add(name=f"worker-{number}", attached=True, error="task: another file\nmore")
+    said = "worker-2, worker-3, worker-4 and 3 more: task: another file"
+    assert f"! {said}" in _rendered(status, 100)
+    assert plain(status).count("another file") == 1
+
+
+def test_a_worker_some_of_whose_commits_were_refused_still_trains():
+    status = a_status()
+    status.workers[0].error = "2 of its commits were refused by the parameter server"
+    shown = _rendered(status, 100)
+    assert "training" in next(line for line in shown.splitlines() if line.startswith("worker-1"))
+    assert "! worker-1: 2 of its commits were refused" in shown
+
+
+def test_many_warnings_leave_room_for_the_rest():
+    shown = _rendered(a_status(warnings=[f"warning {number}" for number in range(20)]), 80)
+    assert "warning 4" in shown
+    assert "warning 5" not in shown
+    assert "and 15 warnings more" in shown
+
+
+def test_an_own_model_is_shown_without_its_folder():
+    assert "offbeat digits  mine.py" in _rendered(a_status(sync="/home/me/mine.py"), 80).lower()
 
 
 def test_a_failed_worker_is_named_below_the_table():
