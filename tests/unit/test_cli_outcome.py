@@ -153,7 +153,7 @@ def _head(shown):
 def test_a_narrow_terminal_loses_the_columns_that_say_least():
     status = a_status()
     status.workers[0].report.steps = 1234567
-    heads = [_head(_rendered(status, width)) for width in (100, 60, 50, 38, 32)]
+    heads = [_head(_rendered(status, width)) for width in (100, 60, 50, 36, 32)]
     assert all(set(narrow) <= set(wide) for wide, narrow in pairwise(heads))
     assert "steps" in heads[2]
     assert "paced" not in heads[1]
