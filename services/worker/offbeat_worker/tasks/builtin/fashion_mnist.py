@@ -5,7 +5,8 @@ Source: Xiao, Rasul, Vollgraf, arXiv 1708.07747; github.com/zalandoresearch/fash
 The four idx files are looked for in the data folder, then where Debian's package
 dataset-fashion-mnist puts them, and else downloaded into the data folder.
 
-Options: `architecture` (mlp or cnn), `hidden` (width of the MLP).
+Options: `architecture` (mlp or cnn), `hidden` (width of the MLP), `channels` (of the CNN's first layer),
+`held_out` (evaluate on the first so many of the 10,000: they are in no order).
 """
 
 import contextlib
@@ -62,26 +63,26 @@ CONTENT = {
 }
 
 
-def build_model(architecture: str = "mlp", hidden: int = 64) -> nn.Module:
+def build_model(architecture: str = "mlp", hidden: int = 64, channels: int = 16) -> nn.Module:
     """Pictures (n, 28, 28) in 0..1 -> scores (n, 10)."""
     if architecture == "mlp":
         return nn.Sequential(nn.Flatten(), nn.Linear(784, hidden), nn.ReLU(), nn.Linear(hidden, 10))
     if architecture == "cnn":
         return nn.Sequential(
             nn.Unflatten(1, (1, 28)),
-            nn.Conv2d(1, 16, 5, padding=2),
+            nn.Conv2d(1, channels, 5, padding=2),
             nn.ReLU(),
             nn.MaxPool2d(2),
-            nn.Conv2d(16, 32, 5, padding=2),
+            nn.Conv2d(channels, 2 * channels, 5, padding=2),
             nn.ReLU(),
             nn.MaxPool2d(2),
             nn.Flatten(),
-            nn.Linear(32 * 7 * 7, 10),
+            nn.Linear(2 * channels * 7 * 7, 10),
         )
     raise ValueError(f"architecture: '{architecture}' is not known\ngive mlp or cnn")
 
 
-def load_data(split: str, folder: Path) -> TensorDataset:
+def load_data(split: str, folder: Path, held_out: int = 10_000) -> TensorDataset:
     """Items (picture (28, 28) uint8, class int64). Bytes, since floats would take 188 MB."""
     prefix = "t10k" if split == "test" else "train"
     pictures = _read_idx(_find(f"{prefix}-images-idx3-ubyte", folder), 3)
@@ -91,6 +92,10 @@ def load_data(split: str, folder: Path) -> TensorDataset:
             f"{folder}: {len(pictures)} pictures but {len(labels)} labels ({prefix})\n"
             "replace the files, or remove them to have them downloaded again"
         )
+    if split == "test":
+        if held_out < 1:
+            raise ValueError(f"held_out: {held_out} is not positive\ngive how many pictures to evaluate on")
+        pictures, labels = pictures[:held_out], labels[:held_out]
     return TensorDataset(torch.from_numpy(pictures), torch.from_numpy(labels.astype(np.int64)))
 
 
