@@ -80,24 +80,39 @@ def listen(
             f"{field}: {address} can be reached by other machines, without encryption",
             "listen on 127.0.0.1, or set allow_plaintext: true on a network that you trust",
         )
+    # Tried before gRPC does: it says only that it failed, and writes a line of its own on stderr.
+    if problem := _problem(host, port):
+        raise _cannot_bind(field, address, problem)
     try:
         bound = server.add_insecure_port(address)
     except RuntimeError as error:
-        raise _cannot_bind(field, address, host, port) from error
+        raise _cannot_bind(field, address) from error
     if bound == 0:
-        raise _cannot_bind(field, address, host, port)
+        raise _cannot_bind(field, address)
     return bound
 
 
-def _cannot_bind(field: str, address: str, host: str, port: int) -> OffbeatError:
-    """Ask the system why: gRPC only says that it failed."""
-    reason = "the address cannot be used"
+def _problem(host: str, port: int) -> str:
+    """Why none of the host's addresses can be bound; empty where one can."""
     try:
-        info = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(info[0], socket.SOCK_STREAM) as probe:
-            probe.bind(info[4])
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError as error:
-        reason = error.strerror or str(error)
+        return error.strerror or str(error)
+    problem = ""
+    for family, kind, protocol, _, address in found:
+        try:
+            with socket.socket(family, kind, protocol) as probe:
+                # As gRPC does: what closed a moment ago is no hindrance, a listener is.
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(address)
+        except OSError as error:
+            problem = problem or error.strerror or str(error)
+        else:
+            return ""
+    return problem
+
+
+def _cannot_bind(field: str, address: str, reason: str = "the address cannot be used") -> OffbeatError:
     return OffbeatError(
         f"{field}: {address}: {reason}", "end what uses the port, or choose another (port 0 takes a free one)"
     )
