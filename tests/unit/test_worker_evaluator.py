@@ -1,13 +1,21 @@
 """What the evaluator reports is what a person would count."""
 
+import asyncio
+import logging
 import threading
 from pathlib import Path
 
+import grpc
+import grpc.aio
 import numpy as np
+import pytest
 import torch
 
 from offbeat.v1 import common_pb2 as pb
-from offbeat_worker.evaluator import HeldOut
+from offbeat.v1 import scheduler_pb2 as sc
+from offbeat_core.manifest import Manifest
+from offbeat_worker.device import Device
+from offbeat_worker.evaluator import EvaluatorAgent, HeldOut
 from offbeat_worker.localrun import Site
 
 TASK = """\
@@ -42,3 +50,32 @@ def test_342_of_360_are_095_and_not_a_hair_less_whatever_the_batch(tmp_path: Pat
         found = held_out.evaluate(vector, threading.Event())
         assert found is not None
         assert found.metric == 342 / 360
+
+
+class _Restarted:
+    """A parameter server that is gone, and when it is back has no model yet."""
+
+    def __init__(self) -> None:
+        self._answers = iter(
+            [(grpc.StatusCode.UNAVAILABLE, "gone"), (grpc.StatusCode.FAILED_PRECONDITION, "no model yet")]
+        )
+
+    async def pull(self, *_: object, **__: object) -> None:
+        code, details = next(self._answers)
+        raise grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), details)
+
+
+def test_a_server_that_answers_is_back_also_while_it_has_no_model(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def pull() -> object:
+        site = Site(0, 1, tmp_path, [], torch.device("cpu"))
+        device = Device(torch.device("cpu"), "cpu", "", False, 1)
+        agent = EvaluatorAgent(sc.Hello(name="e"), _Restarted(), "hub:1", site, device)  # type: ignore[arg-type]
+        return await agent._pull("run", Manifest(()), None)
+
+    with caplog.at_level(logging.INFO):
+        assert asyncio.run(pull()) is None
+    said = [record.getMessage() for record in caplog.records]
+    assert "cannot be reached" in said[0]
+    assert "is back" in said[1]

@@ -215,6 +215,7 @@ class EvaluatorAgent:
                 if verdict is Verdict.WRONG:
                     raise OffbeatError(f"parameter server: {describe(error)}") from error
                 if verdict is Verdict.NOT_YET:
+                    self._outage.over()  # it answers, if only that it has no model yet
                     return None
                 self._outage.failed(describe(error))
                 await asyncio.sleep(next(waits))
