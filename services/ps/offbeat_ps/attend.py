@@ -99,7 +99,12 @@ class Attendant:
                 raise asyncio.InvalidStateError
             self._host.welcome(first.welcome.scheduler_incarnation)
             self.attached = True
-            log.info("attends the scheduler at %s", self._address)
+            log.info(
+                "attends the scheduler at %s (offbeat %s, incarnation %s)",
+                self._address,
+                first.welcome.offbeat_version or "unknown",
+                first.welcome.scheduler_incarnation[:8],
+            )
             reports = asyncio.create_task(self._report(call, first.welcome.report_every_s or 1.0))
             directives = asyncio.create_task(self._listen(call))
             # Not awaited: gRPC ends the whole call when a read is cancelled, and no goodbye could be said.

@@ -60,6 +60,8 @@ async def serve(settings: ParameterServerSettings, stop: asyncio.Event) -> int:
     work = (attendant.run(), stalls.keep_watch(), host.fault.watch())
     tasks = [asyncio.create_task(coroutine) for coroutine in work]
     log.info("listens on port %d, files in %s", port, settings.folder)
+    if "scheduler" not in settings.model_fields_set:
+        log.info("no scheduler is named: attends whichever answers at %s", settings.scheduler)
     announce(settings.ready_file, port=port, metrics_port=metrics_port)
 
     error = await until_stop(stop, tasks)
