@@ -1,0 +1,1 @@
+"""The source's experiments: scenarios, the command that runs them all, and the page it writes."""
