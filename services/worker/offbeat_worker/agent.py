@@ -6,6 +6,10 @@ hears from it by events; neither waits for the other.
 If the parameter server or the scheduler can't be reached, training goes on under
 the last directive: the commit in flight is tried again under its number until it is
 answered, and everything done meanwhile is one accumulated update.
+
+A worker rests when it is told so, or after its one commit of a generation (`once`). It
+keeps model, data, lease and what it has not committed; a directive to train that ends
+the rest, whenever it gets here, is followed from a model as fresh as the server's.
 """
 
 from __future__ import annotations
@@ -48,6 +52,9 @@ HUNG_TIMES = 20
 """A local update that takes longer than this, and than so many usual ones, hangs. The lease is then
 not kept: a device whose network is alive must not hold a barrier with a training thread that is not."""
 
+_WANTED = (pb.WorkerDirective.PREPARE, pb.WorkerDirective.TRAIN, pb.WorkerDirective.REST)
+"""Each says: be in this run."""
+
 Phase = sc.WorkerReport.Phase
 T = TypeVar("T")
 
@@ -78,12 +85,17 @@ class WorkerAgent:
         self._run_id = ""  # of the run that is prepared or trained here
         self._leaving = False
         self._departing = False  # the process ends
-        self._rested = False  # was told to stop training for a while: its model may be old
+        self._rested = False  # trains nothing for a while: its model may be old
+        self._resuming = False  # fetches a fresh one, to train again
+        self._committed_in: int | None = None  # the generation in which it made its one commit
         self._built: asyncio.Future[training.Built] | None = None
         self._pulled_under = 0  # the revision in force when the model that is loaded was pulled
         self._manifest: Manifest | None = None
+        self._version = 0  # of the model that the training thread was given last
         self._tasks: set[asyncio.Task[None]] = set()
         self._flying = False
+        self._landed = asyncio.Event()  # no commit is in flight
+        self._landed.set()
         self._lease_s = 10.0
         self._commit_s = RunningMedian()
         self._bytes_before = (0, 0)
@@ -110,7 +122,7 @@ class WorkerAgent:
 
     async def leave(self, within_s: float) -> None:
         """The process ends: commit what is left and have it written, if both take at most `within_s`."""
-        if self._phase == Phase.TRAINING and not self._departing and not self.ended.done():
+        if self._phase in (Phase.TRAINING, Phase.RESTING) and not self._departing and not self.ended.done():
             self._departing = True
             try:
                 await asyncio.wait_for(self._hand_over(self._run_id), within_s)
@@ -157,30 +169,45 @@ class WorkerAgent:
     def _reconcile(self) -> None:
         """Do what the directive in force says, from wherever this worker is."""
         directive = self._directives.current
-        wanted = directive.action in (pb.WorkerDirective.PREPARE, pb.WorkerDirective.TRAIN)
         if self._leaving:
             return  # once the training thread has let go
+        wanted = directive.action in _WANTED
         if self._run_id and (not wanted or directive.run_id != self._run_id):
             self._leave()
         elif not wanted:
             self._refuse(directive)
         elif not self._run_id:
             self._begin(directive)
+        elif self._phase in (Phase.PREPARING, Phase.FAILED):
+            pass  # it looks again once it is ready
         elif directive.action == pb.WorkerDirective.TRAIN:
-            if self._rested:
-                self._rested = False
-                self._spawn(self._resume())
-            elif self._phase in (Phase.READY, Phase.TRAINING):
-                self._train()
-        elif self._phase == Phase.TRAINING:
+            self._go_on(directive)
+        elif directive.action == pb.WorkerDirective.REST:
+            self.trainer.post(training.Rest())
+            self._rest()
+        elif self._phase != Phase.READY:
             self.trainer.post(training.Pause())
             self._rested = True
             self._enter(Phase.READY)
-        elif self._phase == Phase.READY and not self._rested and directive.revision > self._pulled_under:
+        elif not self._rested and directive.revision > self._pulled_under:
             # Told to prepare once more: the server that held the model was replaced by an empty one.
             assert self._built is not None
             self._enter(Phase.PREPARING)
             self._spawn(self._take_model(self._built.result()))
+
+    def _go_on(self, directive: pb.WorkerDirective) -> None:
+        """Train, from the model at hand or from a fresh one."""
+        done = directive.once and directive.generation == self._committed_in
+        if not self._rested or done:
+            self._train()
+        elif not self._resuming:  # else it looks at the directive once it has the model
+            self._resuming = True
+            self._spawn(self._resume())
+
+    def _rest(self) -> None:
+        """It rests from now on. The next report says so: a round may take less than the time between two."""
+        self._rested = True
+        self._phase = Phase.RESTING
 
     def _train(self) -> None:
         self.trainer.post(training.Train(self._directives.current, self._received_s))
@@ -202,10 +229,9 @@ class WorkerAgent:
         self._spawn(self._prepare(directive))
 
     def _leave(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        self._flying = False
+        self._give_up()
         self._rested = False
+        self._committed_in = None
         self._leaving = True
         self.trainer.post(training.Leave())
 
@@ -229,10 +255,15 @@ class WorkerAgent:
 
     def _fail(self, error: str) -> None:
         log.error("run %s fails here: %s", self._run_id, error)
+        self._give_up()
+        self._enter(Phase.FAILED, error)
+
+    def _give_up(self) -> None:
+        """Whatever is under way for this run."""
         for task in self._tasks:
             task.cancel()
-        self._flying = False
-        self._enter(Phase.FAILED, error)
+        self._flying = self._resuming = False
+        self._landed.set()
 
     # ---- events of the training thread ---------------------------------------------------
 
@@ -269,13 +300,14 @@ class WorkerAgent:
             case training.Settled():
                 if not self._settled.done():
                     self._settled.set_result(None)
-            case training.Started() if not self._rested:
+            case training.Started() if not self._rested and self._phase != Phase.TRAINING:
                 log.info("run %s: training", self._run_id)
                 self._enter(Phase.TRAINING)
             case training.Failed():
                 self._fail(event.error)
             case Cut():
                 self._flying = True
+                self._landed.clear()
                 self._spawn(self._fly(event))
 
     # ---- work of its own -------------------------------------------------------------------
@@ -332,7 +364,16 @@ class WorkerAgent:
         self._load(model.header.version, model.vector)
 
     def _load(self, version: int, vector: np.ndarray) -> None:
+        self._version = version
         self.trainer.post(training.Load(self._run_id, version, vector))
+
+    def _hand(
+        self, version: int, vector: np.ndarray, sequence: int = 0, ack: ps.CommitAck | None = None
+    ) -> None:
+        """Give the training thread a fresh model: of a commit's reply, or (sequence 0) pulled."""
+        self._version = version
+        ack = ack or ps.CommitAck()
+        self.trainer.post(Fresh(self._run_id, sequence, ack.outcome, ack.reason, version, vector))
 
     async def _fly(self, cut: Cut) -> None:
         """Carry one commit to the server and the fresh model back, however long it takes."""
@@ -349,6 +390,7 @@ class WorkerAgent:
             samples=cut.samples,
             train_loss=cut.train_loss,
             manifest_digest=cut.manifest_digest,
+            shard_samples=cut.shard_samples,
         )
         began = cut.started_s
 
@@ -373,9 +415,13 @@ class WorkerAgent:
         if model.header.HasField("next") and self._directives.offer_in_reply(model.header.next):
             self._obey()
         ack = model.header.ack
-        self.trainer.post(
-            Fresh(cut.run_id, cut.sequence, ack.outcome, ack.reason, model.header.version, model.vector)
-        )
+        self._hand(model.header.version, model.vector, cut.sequence, ack)
+        self._landed.set()
+        if cut.once and ack.outcome != ps.CommitAck.REFUSED:
+            self._committed_in = cut.generation
+            now = self._directives.current
+            if now.action == pb.WorkerDirective.TRAIN and now.once and now.generation == cut.generation:
+                self._rest()
 
     async def _keep_lease(self, run_id: str, built: training.Built) -> None:
         lease_s = self._lease_s
@@ -413,11 +459,18 @@ class WorkerAgent:
         """Train again after a rest, from the model of today."""
         assert self._manifest is not None
         manifest = self._manifest
-        model = await self._persist(lambda: self._bulk.pull(self._run_id, pb.ROLE_WORKER, manifest=manifest))
+        await self._landed.wait()  # its answer is a fresh model, too
+        model = await self._persist(
+            lambda: self._bulk.pull(self._run_id, pb.ROLE_WORKER, manifest=manifest, newer_than=self._version)
+        )
         assert model is not None
-        if model.vector is not None and not self._flying:
-            self.trainer.post(Fresh(self._run_id, 0, 0, "", model.header.version, model.vector))
-        if self._directives.current.action == pb.WorkerDirective.TRAIN:
+        self._resuming = False
+        if model.vector is not None:
+            self._hand(model.header.version, model.vector)
+        directive = self._directives.current
+        if directive.action == pb.WorkerDirective.TRAIN and directive.run_id == self._run_id:
+            self._rested = False
+            self._phase = Phase.TRAINING
             self._train()
 
     async def _pull_again(self, run_id: str, built: training.Built) -> None:
@@ -429,10 +482,10 @@ class WorkerAgent:
             return
         if model.vector is None:
             return
-        if self._phase == Phase.READY:
+        if self._phase == Phase.READY and not self._rested:
             self._load(model.header.version, model.vector)
         else:
-            self.trainer.post(Fresh(run_id, 0, 0, "", model.header.version, model.vector))
+            self._hand(model.header.version, model.vector)
 
     async def _persist(
         self,

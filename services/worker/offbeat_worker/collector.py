@@ -34,6 +34,10 @@ _EVALUATOR = {
     "version": "Version of the model that was evaluated last.",
     "seconds": "Seconds that the last evaluation took.",
 }
+_PHASES = (
+    ("training", sc.WorkerReport.TRAINING, "1 while training."),
+    ("resting", sc.WorkerReport.RESTING, "1 while the plan lets it rest."),
+)
 _SHARES = ("compute", "paced", "commit", "wait")
 
 
@@ -73,6 +77,7 @@ class WorkerCollector(Collector):
         for share in _SHARES:
             time.add_metric([self._name, share], getattr(figures.time, f"{share}_s"))
         yield time
-        phase = GaugeMetricFamily("offbeat_worker_training", "1 while training.", labels=["worker"])
-        phase.add_metric([self._name], float(figures.phase == sc.WorkerReport.TRAINING))
-        yield phase
+        for name, number, text in _PHASES:
+            phase = GaugeMetricFamily(f"offbeat_worker_{name}", text, labels=["worker"])
+            phase.add_metric([self._name], float(figures.phase == number))
+            yield phase

@@ -64,6 +64,8 @@ class Cut:
     vector: np.ndarray = field(repr=False)  # float32, (elements,): U, then buffers; untouched until the reply
     started_s: float  # monotonic, when the cut began
     overlap: bool
+    shard_samples: int = 0  # that this device holds
+    once: bool = False  # the only one in its generation, unless it is refused
 
 
 @dataclass(frozen=True)
@@ -133,6 +135,8 @@ class LocalRun:
         self.commits = 0  # acknowledged
         self.refused = 0
         self.dropped_steps = 0
+        self._batch = batch or 32  # the run's
+        self._committed_in: int | None = None  # the generation in which this device has done its one commit
         self._passes_at_cut = 0
         self._hold_of_cut = 0.0
         self._loss = SmoothedMean(LOSS_WEIGHT)
@@ -170,12 +174,24 @@ class LocalRun:
         self._order.choose(directive.samples)
         self._trigger.set(_rule(directive.trigger, received_s), now_s)
         self._loaded.max_lone_steps = directive.max_lone_steps
+        if self.directive.batch and directive.batch != self.directive.batch:
+            self._speed.resize(directive.batch / self.directive.batch)
         self.directive = directive
         if self._order.size < directive.batch:
             self._say_once(
                 "small",
                 f"{self._order.size} samples are fewer than a batch of {directive.batch}: they are one",
             )
+
+    @property
+    def rests(self) -> bool:
+        """Has this device done its one commit of the generation in force?"""
+        return self.directive.once and self.directive.generation == self._committed_in
+
+    @property
+    def scale(self) -> float:
+        """Samples of a local update in those of one with the run's batch: emulated slowness goes with it."""
+        return self.directive.batch / self._batch
 
     def step(self) -> None:
         """One local update."""
@@ -229,6 +245,8 @@ class LocalRun:
         self._trigger.served(now_s)
         self._passes_at_cut = self._order.passes
         self.sequence += 1
+        if self.directive.once:
+            self._committed_in = self.directive.generation
         return Cut(
             run_id=self.run_id,
             sequence=self.sequence,
@@ -240,7 +258,9 @@ class LocalRun:
             manifest_digest=self.manifest.digest,
             vector=vector.numpy(),
             started_s=now_s,
-            overlap=self.directive.overlap,
+            overlap=self.directive.overlap and not self.directive.once,
+            shard_samples=self._order.size,
+            once=self.directive.once,
         )
 
     def take(self, fresh: Fresh) -> None:
@@ -253,6 +273,7 @@ class LocalRun:
         if fresh.outcome == ps.CommitAck.REFUSED:
             dropped = accumulator.replace(vector)
             self._sgd.forget()
+            self._committed_in = None  # it does not count: the round still waits for one
             self.refused += 1
             self.dropped_steps += dropped
             log.warning("commit %d was refused, %d steps dropped: %s", fresh.sequence, dropped, fresh.reason)

@@ -1,5 +1,6 @@
 """Emulated slowness: no local update takes less than `step_seconds`.
 
+That is with the run's batch; where a plan gives the device another one, in proportion.
 The training thread really sleeps, so a paced worker behaves as a slow device does in
 everything but the heat. The pace can change while running: `PaceFile` reads it from
 a file whenever that changes.
@@ -20,9 +21,9 @@ class Pace:
     def __init__(self, step_seconds: float = 0.0) -> None:
         self.step_seconds = step_seconds
 
-    def rest(self, spent_s: float) -> float:
-        """Seconds left to sleep after an update that took `spent_s`."""
-        return max(0.0, self.step_seconds - spent_s)
+    def rest(self, spent_s: float, scale: float = 1.0) -> float:
+        """Seconds left to sleep after an update that took `spent_s`, of `scale` times the run's batch."""
+        return max(0.0, self.step_seconds * scale - spent_s)
 
 
 class PaceFile:

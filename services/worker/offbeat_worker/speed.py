@@ -35,6 +35,15 @@ class StepTime:
             self._mean.add(self._sum / self._count)
             self._sum, self._count = 0.0, 0
 
+    def resize(self, ratio: float) -> None:
+        """Updates take `ratio` times the samples from now on: so much longer, until one was measured."""
+        guess = self._mean.value * ratio
+        self._mean = SmoothedMean()
+        self._sum, self._count = 0.0, 0
+        self._updates = 0
+        if guess:
+            self.add(guess)
+
     @property
     def value(self) -> float:
         """0 before the first update."""

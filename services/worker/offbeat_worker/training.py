@@ -3,7 +3,7 @@
 It takes messages between two batches and never waits for the network where a commit
 may travel while training goes on. What it has to say goes out through `emit`, which
 must not block. It is idle only where it has nothing to train: without a run, paused,
-or in a commit that must not overlap (that is the share of waiting).
+resting, or in a commit that must not overlap (the last two are the share of waiting).
 """
 
 from __future__ import annotations
@@ -65,6 +65,11 @@ class Pause:
 
 
 @dataclass(frozen=True)
+class Rest:
+    """Train nothing until the next Train; from now on the time counts, as waiting."""
+
+
+@dataclass(frozen=True)
 class Leave:
     """The run is over. Answered by Left."""
 
@@ -79,8 +84,9 @@ class Quit:
     """End the thread."""
 
 
-Message = Prepare | Load | Train | Pause | Leave | Settle | Quit | Fresh
+Message = Prepare | Load | Train | Pause | Rest | Leave | Settle | Quit | Fresh
 _URGENT = (Pause, Leave, Settle, Quit)
+"""Rest is none of them: a slow device would end its local update first."""
 
 # ---- what it says -----------------------------------------------------------------
 
@@ -191,15 +197,20 @@ class Trainer:
             log.debug("the training thread ended", exc_info=True)
             self._emit(Broken(f"{type(error).__name__}: {error}"))
 
+    @property
+    def _goes_on(self) -> bool:
+        """Is there something to train? Not once a generation's one commit is made."""
+        return self._training and self._run is not None and not self._run.rests
+
     def _work(self) -> None:
         prepare_thread(self._device)
         while not self._quit:
-            if not self._training:
+            if not self._goes_on:
                 self._handle(self._later.popleft() if self._later else self._inbox.get())
                 continue
             while self._later or not self._inbox.empty():
                 self._handle(self._later.popleft() if self._later else self._inbox.get())
-            if self._training:
+            if self._goes_on:
                 self._guarded(self._go_on)
 
     def _go_on(self) -> None:
@@ -208,7 +219,7 @@ class Trainer:
         assert run is not None
         if run.due(time.monotonic()):
             self._commit(run)
-        if self._training:
+        if self._goes_on:
             self._update(run)
 
     def _update(self, run: LocalRun) -> None:
@@ -218,7 +229,7 @@ class Trainer:
             run.step()
         finally:
             self._computing_since = None
-        rest = self._pace.rest((time.monotonic_ns() - begun) * 1e-9)
+        rest = self._pace.rest((time.monotonic_ns() - begun) * 1e-9, run.scale)
         if rest > 0:
             run.watch.switch(Share.PACED)
             if not self._sleep(rest):
@@ -282,9 +293,13 @@ class Trainer:
                     if self._settling:
                         self._settle(run)
             case Pause():
-                self._rest()
+                self._pause()
+            case Rest():
+                if run is not None and run.loaded:
+                    self._training = False
+                    run.watch.switch(Share.WAIT)
             case Settle():
-                self._rest()
+                self._pause()
                 self._settling = True
                 self._settle(run)
             case Leave():
@@ -294,7 +309,7 @@ class Trainer:
                 self._drop()
                 self._quit = True
 
-    def _rest(self) -> None:
+    def _pause(self) -> None:
         if self._run is not None and self._training:
             self._training = False
             self._run.watch.switch(Share.WAIT)
@@ -312,7 +327,7 @@ class Trainer:
             return
         begun = run.watch.switch(Share.COMMIT)
         run.take(fresh)
-        ended = run.watch.switch(Share.COMPUTE if self._training else Share.WAIT)
+        ended = run.watch.switch(Share.COMPUTE if self._goes_on else Share.WAIT)
         run.held((ended - begun) * 1e-9, cutting=False)
 
     def _drop(self) -> None:

@@ -15,7 +15,7 @@ def divide(function: TaskFunction, dataset: Any, shard: int, shards: int, seed: 
 
     kind, _, alpha = partition.partition(":")
     if kind == "dirichlet":
-        parts = division.dirichlet(_labels(function, dataset, partition), shards, seed, float(alpha))
+        parts = division.dirichlet(labels_of(function, dataset, partition), shards, seed, float(alpha))
     else:
         parts = division.iid(len(dataset), shards, seed)
     indices = parts[shard]
@@ -32,7 +32,7 @@ def divide(function: TaskFunction, dataset: Any, shard: int, shards: int, seed: 
     return Subset(dataset, indices.tolist())
 
 
-def _labels(function: TaskFunction, dataset: Any, partition: str) -> Any:
+def labels_of(function: TaskFunction, dataset: Any, partition: str) -> Any:
     """The class of each sample: `targets` or `labels`, a TensorDataset's last tensor, or each item's end."""
     import numpy as np
 
