@@ -61,7 +61,8 @@ def loss_and_metric(model, batch):
 
 def _weekly():
     """The series without gaps, float64."""
-    values = np.genfromtxt(Path(__file__).with_name("co2.csv"), delimiter=",", skip_header=1, usecols=1)
+    lines = Path(__file__).with_name("co2.csv").read_text().splitlines()[1:]
+    values = np.array([float(line.split(",")[1] or "nan") for line in lines])
     weeks = np.arange(len(values))
     known = ~np.isnan(values)
     return np.interp(weeks, weeks[known], values[known])
