@@ -8,7 +8,7 @@ training began; a log that stops in the middle of a line is read up to there.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,26 @@ class Rate:
     rate: float
     interval_s: float
     searching: bool
+
+
+@dataclass(frozen=True)
+class PlanSeen:
+    """What a plan said beside its rate; devices by name.
+
+    Args:
+        steps: local updates between two commits, of those that count them.
+        trains: who trained; the others rested.
+        groups: members of each, where devices wait only for their own group.
+        round: its number, where everyone commits once and then rests.
+        batches: samples per local update, where they are not the run's.
+    """
+
+    at_s: float
+    steps: Mapping[str, int]
+    trains: frozenset[str]
+    groups: tuple[frozenset[str], ...] = ()
+    round: int | None = None
+    batches: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -85,6 +105,7 @@ class History:
     evaluations: list[Evaluation] = field(default_factory=list)
     rates: list[Rate] = field(default_factory=list)
     probes: list[ProbeResult] = field(default_factory=list)
+    plans: list[PlanSeen] = field(default_factory=list)
 
     def device(self, name: str) -> DeviceHistory:
         return self.devices.setdefault(name, DeviceHistory(name))
@@ -178,6 +199,17 @@ def _add_plan(history: History, plan: dict[str, Any], at: float) -> None:
         made.searching,
     ):
         history.rates.append(made)
+    triggers = plan.get("triggers", {})
+    history.plans.append(
+        PlanSeen(
+            at,
+            steps={name: int(kind["Steps"]["steps"]) for name, kind in triggers.items() if "Steps" in kind},
+            trains=frozenset(triggers),
+            groups=tuple(frozenset(group["members"]) for group in plan.get("groups", ())),
+            round=plan.get("round"),
+            batches=plan.get("batches", {}),
+        )
+    )
 
 
 def _add_probe(history: History, probe: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -142,6 +143,32 @@ def time_shares(history: History) -> str:
             bbox_to_anchor=(0.5, 1.06),
         )
         return _svg(figure, "shares")
+
+
+def local_updates(history: History) -> str:
+    """Local updates between two commits of each device against time."""
+    with plt.rc_context(STYLE):
+        figure, axes = plt.subplots(figsize=(WIDTH_IN, 2.4))
+        styles = ("-", "--", ":", "-.")
+        names = sorted({name for plan in history.plans for name in plan.steps})
+        for number, name in enumerate(names):
+            series = thinned([(plan.at_s, plan.steps.get(name)) for plan in history.plans])
+            series.append((history.trained_s, series[-1][1]))
+            axes.step(
+                [at_s for at_s, _ in series],
+                [math.nan if steps is None else steps for _, steps in series],
+                where="post",
+                color=DEVICES[number % len(DEVICES)],
+                ls=styles[number % len(styles)],
+                lw=1.8,
+                label=name,
+            )
+        axes.set_ylabel("local updates a commit")
+        axes.set_xlabel("seconds of training")
+        axes.set_xlim(0, max(history.trained_s, 1e-3))
+        axes.set_ylim(bottom=0)
+        axes.legend(loc="upper right")
+        return _svg(figure, "updates")
 
 
 def search(history: History) -> str:

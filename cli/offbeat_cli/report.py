@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from offbeat_cli import history as histories
-from offbeat_cli import plots
+from offbeat_cli import plots, report_plan
 from offbeat_cli.history import History
 from offbeat_core import __version__
 from offbeat_core.config import RunSettings, TargetSpec, read_yaml, validate
@@ -163,7 +163,7 @@ def _sections(history: History, settings: RunSettings | None, result: dict[str, 
     )
     yield _section(
         "Commits of each device",
-        "Lines that lie on each other: devices commit equally often, though their speeds differ.",
+        "Where lines lie on each other, devices commit equally often, whatever their speeds.",
         plots.commits(history),
     )
     yield _section(
@@ -172,6 +172,9 @@ def _sections(history: History, settings: RunSettings | None, result: dict[str, 
         plots.time_shares(history),
         _devices(history, result),
     )
+    if (found := report_plan.read(history)) is not None:
+        changes = plots.local_updates(history) if found.changes else ""
+        yield _section("Who trained how much", found.text, changes, _table(found.head, found.rows))
     if history.probes:
         yield _section(
             "The search of the commit rate",

@@ -202,6 +202,77 @@ def test_a_run_without_evaluator_search_or_end_has_a_report_too(folder):
     assert text.count("<svg") == 3
 
 
+def _with_plans(folder, *plans):
+    """The log of a run without search, whose plans are those given: one each second from the second on."""
+    lines = [line for line in _log() if line.get("decision") not in ("ProbeEnded", "PlanMade")]
+    for second, plan in enumerate(plans, start=1):
+        lines.append(
+            {"t": 5.0 + second, "decision": "PlanMade", "plan": {**_plan(0, 0, searching=False), **plan}}
+        )
+    lines.sort(key=lambda line: line["t"])
+    (folder / "events.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    text = report.write(folder).read_text(encoding="utf-8")
+    assert "The search of the commit rate" not in text
+    table = re.search(r"Who trained how much.*?</section>", text, flags=re.DOTALL)
+    if table is None:
+        return text, []
+    rows = re.findall(r"<tr>(.*?)</tr>", table[0])
+    return table[0], [re.findall(r"<t[hd]>(.*?)</t[hd]>", row) for row in rows]
+
+
+def _steps(**steps):
+    return {name.replace("_", "-"): {"Steps": {"steps": count}} for name, count in steps.items()}
+
+
+def test_a_barrier_that_treats_all_alike_needs_no_table_of_plans(folder):
+    plan = {"triggers": _steps(worker_1=8, worker_2=8)}
+    text, rows = _with_plans(folder, plan, plan)
+    assert rows == []
+    assert text.count("<svg") == 3
+
+
+def test_rounds_are_counted_by_who_took_part(folder):
+    text, rows = _with_plans(
+        folder,
+        {"triggers": _steps(worker_1=8), "resting": ["worker-2"], "round": 1},
+        {"triggers": _steps(worker_1=8), "resting": ["worker-2"], "round": 1},
+        {"triggers": _steps(worker_1=8, worker_2=8), "round": 2},
+    )
+    assert "2 rounds" in text
+    assert rows == [["device", "rounds"], ["worker-1", "2"], ["worker-2", "1"]]
+
+
+def test_local_updates_that_change_are_drawn_and_named(folder):
+    text, rows = _with_plans(
+        folder,
+        {"triggers": _steps(worker_1=16, worker_2=4)},
+        {"triggers": _steps(worker_1=32, worker_2=4)},
+        {"triggers": _steps(worker_1=8, worker_2=4)},
+    )
+    assert text.count("<svg") == 1
+    assert rows[1:] == [["worker-1", "16 → 8 (8 – 32)"], ["worker-2", "4"]]
+
+
+def test_groups_and_batches_are_shown_for_each_device(folder):
+    _, rows = _with_plans(
+        folder,
+        {
+            "triggers": _steps(worker_1=4, worker_2=12, worker_3=12),
+            "groups": [
+                {"members": ["worker-2", "worker-3"], "gate": {}},
+                {"members": ["worker-1"], "gate": {}},
+            ],
+            "batches": {"worker-1": 8},
+        },
+    )
+    assert rows == [
+        ["device", "local updates a commit", "group", "batch"],
+        ["worker-1", "4", "1", "8"],
+        ["worker-2", "12", "2", "-"],
+        ["worker-3", "12", "2", "-"],
+    ]
+
+
 def test_a_folder_without_a_log_is_an_error(tmp_path):
     with pytest.raises(OffbeatError, match=re.escape(str(tmp_path / "events.jsonl"))):
         report.write(tmp_path)

@@ -1,0 +1,68 @@
+"""What the plans of a run said about who trains how much, for the report.
+
+Under ADSP or a plain barrier there is nothing to say: all devices train all the time, by one
+rule. Rounds, groups, batches by speed, and local updates that change are shown.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from offbeat_cli.history import History
+
+
+@dataclass(frozen=True)
+class PlanTable:
+    """`changes`: the local updates between commits changed while the run went on."""
+
+    text: str
+    head: list[str]
+    rows: list[list[str]]
+    changes: bool
+
+
+def read(history: History) -> PlanTable | None:
+    """None where every plan let all devices train alike."""
+    plans = history.plans
+    if not plans:
+        return None
+    last = plans[-1]
+    names = sorted({name for plan in plans for name in plan.trains})
+    steps = {name: [plan.steps[name] for plan in plans if name in plan.steps] for name in names}
+    rounds = {plan.round: plan.trains for plan in plans if plan.round is not None}
+    changes = any(len(set(found)) > 1 for found in steps.values())
+    differ = len({found[-1] for found in steps.values() if found}) > 1
+    batches = {name: plan.batches[name] for plan in plans for name in names if name in plan.batches}
+    text, columns = [], {"device": names}
+    if changes or differ:
+        text.append("How many local updates a device makes for a commit is set while the run goes on.")
+        columns["local updates a commit"] = [_shown(steps[name]) for name in names]
+    if rounds:
+        took_part = Counter(name for trained in rounds.values() for name in trained)
+        text.append(f"{len(rounds)} rounds: whoever takes part commits once and then rests.")
+        columns["rounds"] = [str(took_part[name]) for name in names]
+    if last.groups:
+        text.append("Devices wait for those of their own group only; the table shows the last groups.")
+        groups = sorted(last.groups, key=min)
+        columns["group"] = [
+            ", ".join(str(number) for number, group in enumerate(groups, 1) if name in group) or "-"
+            for name in names
+        ]
+    if batches:
+        text.append("The batch follows each device's speed.")
+        columns["batch"] = [str(batches.get(name, "-")) for name in names]
+    if len(columns) == 1:
+        return None
+    rows = [list(row) for row in zip(*columns.values(), strict=True)]
+    return PlanTable(" ".join(text), list(columns), rows, changes)
+
+
+def _shown(steps: list[int]) -> str:
+    """The first and the last, and the range where that says more."""
+    if not steps:
+        return "-"
+    first, last, ends = steps[0], steps[-1], {steps[0], steps[-1]}
+    shown = str(last) if first == last else f"{first} → {last}"
+    inner = {min(steps), max(steps)} <= ends
+    return shown if inner else f"{shown} ({min(steps)} – {max(steps)})"
