@@ -80,8 +80,9 @@ How updates come together. One of:
   adsp: {rate: 4}        the same at a fixed rate: commits per check period
   adsp: {search: robust} how the rate is searched: robust, formula or source
   bsp                    all wait for all after each local update
-  local-sgd:8            all wait for all after 8 local updates
-docs/running.md says more."""
+  fixed-adacomm:8        all wait for all after 8 local updates (local SGD)
+  my_model.py:MyModel    your own, of a folder that the scheduler allows
+docs/models.md shows them all."""
 
 
 def text(kind: str) -> str:

@@ -1,4 +1,4 @@
-"""BSP and local SGD: a barrier, a mean, no overlap."""
+"""BSP and Fixed ADACOMM: a barrier, a mean, no overlap."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from offbeat_scheduler.sync import Fleet, Steps
 from support.virtual import run_settings, trio
 
 
-@pytest.mark.parametrize(("sync", "steps"), [("bsp", 1), ("local-sgd:16", 16)])
+@pytest.mark.parametrize(("sync", "steps"), [("bsp", 1), ("fixed-adacomm:16", 16)])
 def test_everyone_commits_after_the_same_steps_and_waits_for_all(sync, steps):
     run = run_settings(sync)
     plan = make_model(run.sync, run).decide(Fleet(0.0, trio()))
@@ -30,13 +30,13 @@ def test_the_cohort_is_who_is_there():
 
 
 def test_m_outlasts_three_rounds_of_the_slowest():
-    run = run_settings("local-sgd:100", period_s=1.0)
+    run = run_settings("fixed-adacomm:100", period_s=1.0)
     plan = make_model(run.sync, run).decide(Fleet(0.0, trio()))
     assert plan.membership_window_s >= 3 * 100 * 0.3
 
 
 @pytest.mark.parametrize("tau", ["0", "x", "999999999999999999999"])
 def test_a_tau_that_cannot_be_is_refused_with_its_value(tau):
-    run = run_settings(f"local-sgd:{tau}")
+    run = run_settings(f"fixed-adacomm:{tau}")
     with pytest.raises(OffbeatError, match=f"tau: '{tau}'"):
         make_model(run.sync, run)

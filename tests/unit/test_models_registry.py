@@ -5,8 +5,22 @@ import pytest
 from offbeat_core.errors import OffbeatError
 from offbeat_scheduler.models import make_model, models
 from offbeat_scheduler.models.adsp import ADSP
-from offbeat_scheduler.models.local_sgd import LocalSGD
+from offbeat_scheduler.models.fixed_adacomm import FixedAdaComm
 from support.virtual import run_settings
+
+NAMES = (
+    "adacomm",
+    "adsp",
+    "asp",
+    "batchtune-bsp",
+    "batchtune-fixed-adacomm",
+    "bsp",
+    "fedavg",
+    "fedbuff",
+    "fedcompass",
+    "fixed-adacomm",
+    "ssp",
+)
 
 
 def make(sync):
@@ -15,15 +29,22 @@ def make(sync):
 
 
 def test_every_model_is_found_by_its_name():
-    assert {"adsp", "bsp", "local-sgd"} <= set(models())
+    assert set(NAMES) == set(models())
     assert all(model.name == name for name, model in models().items())
 
 
 def test_a_short_form_gives_the_models_short_option():
-    model = make("local-sgd:4")
-    assert isinstance(model, LocalSGD)
+    model = make("fixed-adacomm:4")
+    assert isinstance(model, FixedAdaComm)
     assert model.options.tau == 4
     assert make("adsp:3").options.rate == 3
+
+
+def test_an_older_name_is_an_alias_of_the_same_class():
+    model = make("local-sgd:4")
+    assert isinstance(model, FixedAdaComm)
+    assert model.options.tau == 4
+    assert "local-sgd" not in models()
 
 
 def test_options_are_given_as_a_mapping():
@@ -37,7 +58,7 @@ def test_options_are_given_as_a_mapping():
     [
         ("adps", ["sync", "'adps'", "did you mean 'adsp'?"]),
         ("bsp:3", ["sync", "'bsp:3'", "takes no value"]),
-        ("local-sgd:x", ["sync.local-sgd", "tau", "'x'"]),
+        ("fixed-adacomm:x", ["sync.fixed-adacomm", "tau", "'x'"]),
         ("local-sgd:0", ["sync.local-sgd", "tau", "0"]),
         ({"adsp": {"rat": 3}}, ["sync.adsp", "rat: unknown key", "did you mean 'rate'?"]),
         ({"adsp": {"rate": 0}}, ["sync.adsp", "rate", "0"]),

@@ -45,7 +45,7 @@ def digits(seed, shards=3):
 # ---- the same seed, the same run ---------------------------------------------------------
 
 
-@pytest.mark.parametrize("sync", ["adsp", "bsp", "local-sgd:4"])
+@pytest.mark.parametrize("sync", ["adsp", "bsp", "fixed-adacomm:4"])
 def test_the_same_seed_gives_the_same_run_and_another_one_does_not(sync):
     def run(seed):
         work = Quadratic(seed=seed)
@@ -86,7 +86,7 @@ def test_every_step_enters_the_model_once(sync):
 
 
 def test_a_barrier_enters_the_mean_of_equal_steps():
-    result = simulate(run_settings("local-sgd:5"), trio(), PowerLaw(0.0, a=0, b=1, s0=1, beta=1), max_s=60)
+    result = simulate(run_settings("fixed-adacomm:5"), trio(), PowerLaw(0.0, a=0, b=1, s0=1, beta=1), max_s=60)
     rounds = result.devices["slow"].commits
     assert 1 / result.evaluations[-1].loss - 1 == pytest.approx(5 * rounds, abs=10)
     assert spread(result)[0] <= 1
@@ -185,7 +185,7 @@ def test_adsp_reaches_the_loss_well_before_any_barrier():
             times.append(result.end_s if result.reached else math.inf)
         return float(np.mean(times))
 
-    best_barrier = min(seconds(sync) for sync in ("bsp", "local-sgd:4", "local-sgd:16"))
+    best_barrier = min(seconds(sync) for sync in ("bsp", "fixed-adacomm:4", "fixed-adacomm:16"))
     assert seconds("adsp") <= 0.55 * best_barrier
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import os
+import re
 import socket
 import types
 import typing
@@ -116,6 +117,10 @@ class SchedulerSettings(HubSettings):
     lease_s: float = Field(10.0, gt=0, description="An agent that reported nothing for so long has left.")
     report_every_s: float = Field(1.0, gt=0, description="How often agents report.")
     keep_runs: int = Field(20, ge=1, description="Event logs of so many runs are kept.")
+    models: list[Path] = Field(
+        [],
+        description="Your own synchronization models: files, or folders of them. A run can name no others.",
+    )
 
     _addresses = field_validator("listen")(_check_address)
 
@@ -267,11 +272,38 @@ class EvaluateSpec(Settings):
     )
 
 
-class SyncSpec(Settings):
-    """Which synchronization model, with its options: `adsp`, `{adsp: {rate: 4}}` or `local-sgd:8`."""
+OWN_MODEL = re.compile(r"(?P<file>[^:]*\.py)(?::(?P<name>[^:]*))?(?::(?P<value>.*))?", re.DOTALL)
+"""A user's own synchronization model: the file, the class in it, and a value as in `ssp:3`."""
 
-    model: str = Field(description="adsp, bsp, local-sgd, ...")
+
+class SyncSpec(Settings):
+    """Which synchronization model, with its options.
+
+    `adsp`, `{adsp: {rate: 4}}`, `fixed-adacomm:8`, or one of the user's own: `my_model.py:Name`,
+    `{"my_model.py:Name": {OPTION: VALUE}}`. The value of a short form has the key "" in `options`.
+    """
+
+    model: str = Field(description="adsp, bsp, fixed-adacomm, ..., or FILE.py:CLASS for your own.")
     options: dict[str, Any] = Field({}, description="Of the model, by name.")
+    digest: str = Field(
+        "",
+        pattern=DIGEST,
+        description="SHA-256 of your own model's file; empty: as it is found.",
+    )
+
+    @property
+    def own(self) -> tuple[str, str] | None:
+        """(file, class) of a user's own model; the class is "" where the file has only one."""
+        match = OWN_MODEL.fullmatch(self.model)
+        return (match["file"], match["name"] or "") if match else None
+
+    def seen_from(self, folder: Path) -> SyncSpec:
+        """The same with an own model's file as an absolute path; a relative one starts at `folder`."""
+        if self.own is None:
+            return self
+        file, name = self.own
+        path = str((folder / file).resolve())
+        return self.model_copy(update={"model": f"{path}:{name}" if name else path})
 
 
 class RunSettings(Settings):
@@ -310,7 +342,11 @@ class RunSettings(Settings):
     @classmethod
     def _sync_short_forms(cls, value: Any) -> Any:
         if isinstance(value, str):
-            model, _, argument = value.partition(":")
+            if own := OWN_MODEL.fullmatch(value.strip()):
+                model, argument = own["file"], own["value"]
+                model = f"{model}:{own['name']}" if own["name"] else model
+            else:
+                model, _, argument = value.partition(":")
             return {"model": model, "options": {"": argument} if argument else {}}
         if isinstance(value, Mapping) and len(value) == 1 and "model" not in value:
             model, options = next(iter(value.items()))

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import sys
 import uuid
+from functools import partial
 
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
@@ -44,8 +45,16 @@ def make_service(settings: SchedulerSettings) -> SchedulerService:
         report_every_s=settings.report_every_s,
         offbeat_version=__version__,
     )
+    for path in settings.models:
+        if not path.exists():
+            raise OffbeatError(
+                f"models: {path}: there is no such file or folder",
+                "name your own models' files or their folder",
+            )
+    # A run comes over the network: of a user's own models it may name these only.
+    make_allowed = partial(make_model, own_files=settings.models)
     event_log = EventLog(settings.folder, settings.keep_runs)
-    return SchedulerService(Hub(state, make_model), RealClock(), event_log, make_model)
+    return SchedulerService(Hub(state, make_allowed), RealClock(), event_log, make_allowed)
 
 
 async def serve(settings: SchedulerSettings, stop: asyncio.Event) -> int:

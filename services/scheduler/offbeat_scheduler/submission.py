@@ -42,6 +42,8 @@ def _check(values: dict[str, object], make_model: MakeModel, source: str) -> Sub
     if "name" not in values:
         settings = settings.model_copy(update={"name": settings.task.name})
     model = make_model(settings.sync, settings)
+    # A replay of the run can so tell whether it has the same model.
+    settings = settings.model_copy(update={"sync": settings.sync.model_copy(update={"digest": model.digest})})
     sync = settings.sync.model_copy(update={"options": _shown(model.options)})
     shown = settings.model_copy(update={"sync": sync}).model_dump(mode="json")
     return Submission(settings, yaml.safe_dump(shown, sort_keys=False, allow_unicode=True))

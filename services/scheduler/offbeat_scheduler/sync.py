@@ -177,7 +177,9 @@ class SyncModel(ABC):
 
     name: ClassVar[str]
     Options: ClassVar[type[Settings]]  # pydantic: validates the options given in `sync:`
-    short_option: ClassVar[str] = ""  # which option "name:VALUE" means, as in local-sgd:8
+    aliases: ClassVar[tuple[str, ...]] = ()  # other names that it goes by
+    digest: ClassVar[str] = ""  # SHA-256 of the file of a user's own model
+    short_option: ClassVar[str] = ""  # which option "name:VALUE" means, as in fixed-adacomm:8
 
     def __init__(self, options: Settings, run: RunSettings) -> None:
         self.options = options

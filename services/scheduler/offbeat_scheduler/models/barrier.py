@@ -1,19 +1,55 @@
-"""What the models with a barrier share."""
+"""What models that commit after a number of local updates share."""
 
 from __future__ import annotations
 
-from offbeat_scheduler.sync import Fleet, Fold, Gate, Plan, Steps
+import math
+from collections.abc import Mapping
+from typing import Literal
+
+from offbeat_scheduler.sync import Device, Fleet, Fold, Gate, Plan, Steps
+
+LOOK_AGAIN_S = 0.5
+"""While a device's speed is unknown, look again so soon."""
+
+Weight = Literal["equal", "samples", "data", "per_step"]
 
 
-def barrier_plan(fleet: Fleet, steps: int, check_period_s: float) -> Plan:
-    """Everyone commits after `steps` local updates and waits for all; the mean enters at the gate."""
-    round_s = max((steps * device.step_s + device.commit_s for device in fleet.devices.values()), default=0.0)
+def barrier_plan(
+    fleet: Fleet,
+    steps: int,
+    check_period_s: float,
+    *,
+    batches: Mapping[str, int] | None = None,
+    wake_at_s: float | None = None,
+) -> Plan:
+    """Everyone commits after `steps` local updates and waits for all; the mean enters at the gate.
+
+    `batches`: per device, where they differ: then each update counts by its samples.
+    """
+    round_s = longest_s(fleet, steps)
     return Plan(
         triggers={name: Steps(steps) for name in fleet.devices},
         gate=Gate(slack=0),
-        fold=Fold(when="at_gate", weight="equal"),
+        fold=Fold(when="at_gate", weight="equal" if batches is None else "samples"),
         cohort=tuple(sorted(fleet.devices)),
-        overlap=False,
-        membership_window_s=max(2 * check_period_s, 3 * round_s),
+        batches=batches or {},
+        membership_window_s=window_s(check_period_s, round_s),
         interval_s=round_s,
+        wake_at_s=wake_at_s,
     )
+
+
+def round_s(device: Device, steps: int) -> float:
+    """Seconds from one commit to the next; of what is not known yet, 0."""
+    return steps * device.step_s + device.commit_s
+
+
+def longest_s(fleet: Fleet, steps: int) -> float:
+    """Seconds that the slowest needs for a round, to two digits: else each measurement made a new plan."""
+    longest = max((round_s(device, steps) for device in fleet.devices.values()), default=0.0)
+    return float(f"{longest:.1e}")
+
+
+def window_s(check_period_s: float, interval_s: float) -> float:
+    """M's window: at least 2 check periods and 3 intervals, in whole check periods."""
+    return check_period_s * max(2, math.ceil(3 * interval_s / check_period_s))

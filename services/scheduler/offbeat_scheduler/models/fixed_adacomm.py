@@ -1,4 +1,7 @@
-"""Local SGD with a barrier: tau local updates, then the mean (Stich 2019; Fixed ADACOMM in the source)."""
+"""Fixed ADACOMM, also known as local SGD: tau local updates, then the mean (Stich, ICLR 2019).
+
+The name is that of Hu, Wang, Wu (AAAI 2020), who use tau = 40: ADACOMM with a tau that stands.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,15 @@ from offbeat_scheduler.models.barrier import barrier_plan
 from offbeat_scheduler.sync import Fleet, Plan, SyncModel
 
 
-class LocalSGD(SyncModel):
+class FixedAdaComm(SyncModel):
     """Commit after tau local updates; the mean of all enters the model when the last one is there."""
 
-    name = "local-sgd"
+    name = "fixed-adacomm"
+    aliases = ("local-sgd",)
     short_option = "tau"
 
     class Options(Settings):
         tau: int = Field(8, ge=1, le=MOST_32, description="Local updates between two barriers.")
 
     def decide(self, fleet: Fleet) -> Plan:
-        return barrier_plan(fleet, cast(LocalSGD.Options, self.options).tau, self.run.check_period_s)
+        return barrier_plan(fleet, cast(FixedAdaComm.Options, self.options).tau, self.run.check_period_s)
