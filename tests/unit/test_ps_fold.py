@@ -16,27 +16,27 @@ samples = st.integers(0, 10_000)
 
 def test_at_once_an_update_weighs_one_over_m() -> None:
     fold = Fold(FoldRule())
-    assert fold.weight("a", 1, {"a"}) == 1.0
-    assert fold.weight("a", 1, {"a", "b", "c"}) == 1 / 3
+    assert fold.arriving("a", 1, 0, {"a"}) == 1.0
+    assert fold.arriving("a", 1, 0, {"a", "b", "c"}) == 1 / 3
 
 
 def test_every_k_weighs_one_over_k_but_never_more_than_one_over_m() -> None:
-    assert Fold(FoldRule(When.EVERY_K, every_k=4)).weight("a", 1, {"a", "b"}) == 1 / 4
-    assert Fold(FoldRule(When.EVERY_K, every_k=2)).weight("a", 1, {"a", "b", "c", "d"}) == 1 / 4
+    assert Fold(FoldRule(When.EVERY_K, every_k=4)).arriving("a", 1, 0, {"a", "b"}) == 1 / 4
+    assert Fold(FoldRule(When.EVERY_K, every_k=2)).arriving("a", 1, 0, {"a", "b", "c", "d"}) == 1 / 4
     half = FoldRule(When.EVERY_K, every_k=2, server_rate=0.25)
-    assert Fold(half).weight("a", 1, {"a", "b", "c", "d"}) == 0.25 / 2
+    assert Fold(half).arriving("a", 1, 0, {"a", "b", "c", "d"}) == 0.25 / 2
 
 
 def test_a_server_rate_cannot_raise_a_weight() -> None:
-    assert Fold(FoldRule(server_rate=3.0)).weight("a", 1, {"a", "b"}) == 0.5
-    assert Fold(FoldRule(server_rate=0.5)).weight("a", 1, {"a", "b"}) == 0.25
-    assert Fold(FoldRule(When.AT_GATE, server_rate=3.0)).factors(4.0) == (0.25, 1.0)
+    assert Fold(FoldRule(server_rate=3.0)).arriving("a", 1, 0, {"a", "b"}) == 0.5
+    assert Fold(FoldRule(server_rate=0.5)).arriving("a", 1, 0, {"a", "b"}) == 0.25
+    assert Fold(FoldRule(When.AT_GATE, server_rate=3.0)).factors(4.0, 4.0, 1.0) == (0.25, 1.0)
 
 
 def test_at_the_gate_weights_are_normalised_over_those_that_arrived() -> None:
     fold = Fold(FoldRule(When.AT_GATE, Weight.SAMPLES))
-    weights = [fold.weight(name, n, set(NAMES)) for name, n in (("a", 100), ("b", 300))]
-    scale, share = fold.factors(sum(weights))
+    weights = [fold.waiting(name, n, 0) for name, n in (("a", 100), ("b", 300))]
+    scale, share = fold.factors(400, 400, 1.0)
     assert [w * scale for w in weights] == [0.25, 0.75]
     assert share == 1.0
 
@@ -87,7 +87,7 @@ def test_over_one_commit_of_each_active_worker_the_weights_sum_to_at_most_one(
     fold = Fold(FoldRule(when, weight, k, rate))
     active, last = set(NAMES), {}
     for name, n in commits:
-        got = fold.weight(name, n, active)
+        got = fold.arriving(name, n, 0, active)
         assert 0.0 <= got <= 1.0
         if got > 0.0:
             last[name] = got
@@ -119,7 +119,7 @@ def test_while_the_set_of_active_workers_stands_still_the_weights_of_its_commits
         names, last = sorted(active), {}
         for index, n in commits:
             name = names[index % len(names)]
-            got = fold.weight(name, n, active)
+            got = fold.arriving(name, n, 0, active)
             assert 0.0 <= got <= 1.0
             if got > 0.0:
                 last[name] = ever[name] = got
@@ -130,10 +130,10 @@ def test_while_the_set_of_active_workers_stands_still_the_weights_of_its_commits
 @pytest.mark.parametrize("weight", list(Weight))
 def test_across_a_join_the_last_commits_sum_to_more_than_one_once(weight: Weight) -> None:
     fold = Fold(FoldRule(weight=weight))
-    last = {"w1": fold.weight("w1", 100, {"w1"})}
-    last["w2"] = fold.weight("w2", 100, {"w1", "w2"})
+    last = {"w1": fold.arriving("w1", 100, 0, {"w1"})}
+    last["w2"] = fold.arriving("w2", 100, 0, {"w1", "w2"})
     assert last == {"w1": 1.0, "w2": 0.5}
-    last["w1"] = fold.weight("w1", 100, {"w1", "w2"})
+    last["w1"] = fold.arriving("w1", 100, 0, {"w1", "w2"})
     assert sum(last.values()) == 1.0
 
 
@@ -160,9 +160,9 @@ def test_the_weights_of_a_gates_fold_sum_to_at_most_one(
     weight: Weight, rate: float, arrivals: list[tuple[str, int]]
 ) -> None:
     fold = Fold(FoldRule(When.AT_GATE, weight, server_rate=rate))
-    weights = [fold.weight(name, n, set(NAMES)) for name, n in arrivals]
+    weights = [fold.waiting(name, n, 0) for name, n in arrivals]
     if sum(weights) > 0:
-        scale, _ = fold.factors(sum(weights))
+        scale, _ = fold.factors(sum(weights), sum(weights), 1.0)
         assert sum(w * scale for w in weights) == pytest.approx(min(rate, 1.0))
 
 

@@ -44,7 +44,7 @@ class World:
     def __post_init__(self) -> None:
         self.run = Run("r", self.rules, self.now)
         self.store = Store(MANIFEST, np.zeros(1, "<f4"))
-        self.sums = Sums()
+        self.sums: dict[int, Sums] = {}
         self.replies: dict[int, tuple[Ack, float]] = {}
         self.refusals: dict[int, Refuse] = {}
         self.captures: list[tuple[Capture, float]] = []
@@ -62,11 +62,12 @@ class World:
             if isinstance(i, Apply):
                 self.store.apply(np.full(1, self.values[i.token], "<f4"), i.weight)
             elif isinstance(i, Add):
-                self.sums.add(np.full(1, self.values[i.token], "<f4"), i.weight)
+                sums = self.sums.setdefault(i.lot, Sums())
+                sums.add(np.full(1, self.values[i.token], "<f4"), i.weight)
             elif isinstance(i, FoldSums):
-                self.store.fold(self.sums, i.scale, i.share)
+                self.store.fold(self.sums.pop(i.lot), i.scale, i.share)
             elif isinstance(i, DropSums):
-                self.sums.clear()
+                del self.sums[i.lot]
             elif isinstance(i, Reply):
                 assert i.token not in self.replies
                 self.replies[i.token] = (i.ack, self.model)

@@ -1,7 +1,8 @@
 """What a run leaves on the disk, in one folder per run.
 
 - checkpoint.safetensors: the model, every `checkpoint_every_s` and at the end, with what
-  waits for its fold (tensor `offbeat.waiting`, only where something does) and the accounts.
+  waits for its fold (tensor `offbeat.waiting` and its summed weight `waiting_weight`; of group
+  number N `offbeat.waiting.N`, `waiting_weight.N`; only where something does) and the accounts.
 - model.safetensors: the final model.
 - best.safetensors: the model that the evaluator found best.
 
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -31,14 +32,21 @@ WAITING = "offbeat.waiting"
 
 
 @dataclass(frozen=True)
+class Waiting:
+    """Σ w·U and Σ w of the updates of one lot."""
+
+    values: np.ndarray
+    weight: float
+
+
+@dataclass(frozen=True)
 class Captured:
-    """One consistent state of a run."""
+    """One consistent state of a run. `waiting`: by lot."""
 
     epoch: int
     snapshot: Snapshot
     accounts: str  # JSON
-    waiting: np.ndarray | None = None
-    waiting_weight: float = 0.0
+    waiting: Mapping[int, Waiting] = field(default_factory=dict)
 
 
 class Folder:
@@ -73,13 +81,11 @@ class Folder:
     def write_checkpoint(self, captured: Captured) -> bool:
         """True if it is on disk now."""
         extra: dict[str, Tensor] = {}
-        if captured.waiting is not None:
-            extra[WAITING] = Tensor(captured.waiting, captured.waiting.shape)
-        facts = {
-            "epoch": str(captured.epoch),
-            "counts": captured.accounts,
-            "waiting_weight": repr(captured.waiting_weight),
-        }
+        facts = {"epoch": str(captured.epoch), "counts": captured.accounts}
+        for lot, waiting in captured.waiting.items():
+            suffix = f".{lot}" if lot else ""
+            extra[WAITING + suffix] = Tensor(waiting.values, waiting.values.shape)
+            facts["waiting_weight" + suffix] = repr(waiting.weight)
         if self._write(self.checkpoint, captured.snapshot, facts, extra):
             self.written_epoch = captured.epoch
             return True

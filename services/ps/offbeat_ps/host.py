@@ -14,42 +14,12 @@ from offbeat.v1 import scheduler_pb2 as control
 from offbeat_core.clock import Clock
 from offbeat_core.fault import Fault
 from offbeat_ps.admission import Budget
-from offbeat_ps.fold import FoldRule, Weight, When
+from offbeat_ps.directive import rules_of
 from offbeat_ps.instructions import Refusal
 from offbeat_ps.live import LiveRun
-from offbeat_ps.run import Refused, Rules
+from offbeat_ps.run import Refused
 
 log = logging.getLogger("offbeat_ps")
-
-_WHEN = {
-    common.Fold.WHEN_UNSPECIFIED: When.AT_ONCE,
-    common.Fold.AT_ONCE: When.AT_ONCE,
-    common.Fold.EVERY_K: When.EVERY_K,
-    common.Fold.AT_GATE: When.AT_GATE,
-}
-_WEIGHT = {
-    common.Fold.WEIGHT_UNSPECIFIED: Weight.EQUAL,
-    common.Fold.EQUAL: Weight.EQUAL,
-    common.Fold.SAMPLES: Weight.SAMPLES,
-}
-
-
-def rules_of(directive: common.ServerDirective) -> Rules:
-    """The scheduler's message as rules; a duration of 0 means its default. Raises ValueError."""
-    gate, fold = directive.gate, directive.fold
-    default = Rules()
-    return Rules(
-        generation=directive.generation,
-        slack=gate.slack if gate.HasField("slack") else None,
-        deadline_s=gate.deadline_s if gate.HasField("deadline_s") else None,
-        cohort=tuple(directive.cohort),
-        fold=FoldRule(
-            _WHEN[fold.when], _WEIGHT[fold.weight], fold.every_k, fold.server_rate or default.fold.server_rate
-        ),
-        membership_window_s=directive.membership_window_s or default.membership_window_s,
-        lease_s=directive.lease_s or default.lease_s,
-        checkpoint_every_s=directive.checkpoint_every_s or default.checkpoint_every_s,
-    )
 
 
 class Host:
@@ -207,6 +177,8 @@ class Host:
             best_metric=best.metric if best else 0.0,
             best_missed=live.best.missed,
             error=self._error or live.error,
+            generation=run.rules.generation,
+            closed=run.closed,
         )
 
     # ---- end -----------------------------------------------------------------------------

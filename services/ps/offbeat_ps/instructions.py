@@ -1,7 +1,8 @@
 """What a run's decisions ask of the one who carries them out, in order.
 
 A `token` names one commit call that is open; its update lies with the executor until
-`Apply` or `Add` takes it over, or its reply leaves.
+`Apply` or `Add` takes it over, or its reply leaves. A `lot` names updates that wait for
+the same fold: those of one gate, or all of the fleet's.
 """
 
 from __future__ import annotations
@@ -58,23 +59,27 @@ class Apply:
 
 @dataclass(frozen=True)
 class Add:
-    """Add this update to those that wait for their fold."""
+    """Add this update to those of its lot that wait for their fold."""
 
     token: int
     weight: float
+    lot: int
 
 
 @dataclass(frozen=True)
 class FoldSums:
-    """Fold what waits into the model."""
+    """Fold what waits in this lot into the model."""
 
     scale: float
     share: float
+    lot: int
 
 
 @dataclass(frozen=True)
 class DropSums:
-    """Forget what waits: its weights are all zero."""
+    """Forget what waits in this lot: its weights are all zero."""
+
+    lot: int
 
 
 @dataclass(frozen=True)

@@ -263,6 +263,7 @@ class LiveRun:
                         generation=header.generation,
                         steps=header.steps,
                         samples=header.samples,
+                        shard_samples=header.shard_samples,
                         train_loss=header.train_loss,
                         finding=finding,
                         model_norm=model_norm,
@@ -273,7 +274,7 @@ class LiveRun:
             self._changed()
             if self.run.counters.refused != refused:
                 self._say_refused(header.worker)
-            if self.run.rules.deadline_s is not None:
+            if self.run.rules.timed:
                 self._wake.set()
             held = self.run.held.get(header.worker)
             if held is not None and held.token == token:

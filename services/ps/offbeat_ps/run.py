@@ -8,11 +8,13 @@ the instructions in the order in which they were given.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from offbeat_core.manifest import Manifest
 from offbeat_ps.fold import Fold, When
-from offbeat_ps.gate import Gate, Passage
+from offbeat_ps.gate import Passage
+from offbeat_ps.groups import SOLE, Group, Groups
 from offbeat_ps.inspection import NormBound
 from offbeat_ps.instructions import (
     Ack,
@@ -34,7 +36,7 @@ from offbeat_ps.rules import Commit, Rules
 OFFENCES = 3
 """Updates refused in a row after which a worker is quarantined, until its process is started anew."""
 
-WEIGHTLESS = "no samples are behind it: all weights of its fold are zero"
+WEIGHTLESS = "nothing is behind it (no samples or no local updates): all weights of its fold are zero"
 """Refused, but no offence: the worker did nothing wrong."""
 
 MAX_WORKERS = 10_000
@@ -49,6 +51,8 @@ class _Waiting:
     incarnation: str
     sequence: int
     weight: float
+    measure: float  # at the gate: its weight before the staleness lowered it
+    on_time: bool
 
 
 @dataclass
@@ -105,30 +109,45 @@ class Run:
     def __post_init__(self) -> None:
         self.ledger = Ledger()
         self.membership = Membership(self.rules.lease_s, self.rules.membership_window_s)
-        self.gate = Gate(self.now)
+        self.groups = Groups(self.now)
         self.fold = Fold(self.rules.fold)
         self.held: dict[str, _Held] = {}  # by worker
         self._bound = NormBound(0)
-        self._waiting: list[_Waiting] = []
-        self._cycles = 0
-        self._moves = 0
+        self._waiting: dict[int, list[_Waiting]] = {}  # by lot
+        self._closed = 0
         self._captured_at = self.now
         self._captured_state = -1
-        self._configure_gate(self.now)
+        self.groups.configure(self.rules, frozenset(), (), self.now)
 
     # ---- the run's course ------------------------------------------------------
 
     def configure(self, rules: Rules, now: float) -> list[Instruction]:
-        """New rules. What waits for its fold is folded by the old ones if the way of folding changes."""
+        """New rules. What waits is folded by the old ones if the way of folding changes, its group
+        ends, or its cycle is broken off; late updates and a buffer of K wait on.
+        """
+        done: tuple[str, ...] = ()
+        if rules.once and rules.generation > self.rules.generation:
+            done = tuple(n for n, e in self.ledger.entries.items() if e.generation >= rules.generation)
+        if rules.generation != self.rules.generation:
+            self._closed = 0
+        ended = self.groups.configure(rules, self.membership.live, done, now)
+        how = (self.rules.fold.when, self.rules.fold.weight)
+        changed = how != (rules.fold.when, rules.fold.weight)
         out: list[Instruction] = []
-        if (rules.fold.when, rules.fold.weight) != (self.rules.fold.when, self.rules.fold.weight):
-            out += self._fold_waiting()
+        if self.fold.rule.when is When.AT_GATE:
+            for group in [*ended, *self.groups]:
+                broken = group.restarts != group.gate.restarts
+                group.restarts = group.gate.restarts
+                on_time = any(update.on_time for update in self._waiting.get(group.key, ()))
+                if changed or group in ended or (broken and on_time):
+                    out += self._fold_waiting(group.key, now, group.members)
+        elif changed:
+            out += self._fold_waiting(SOLE, now)
         self.rules = rules
         self.membership.configure(rules.lease_s, rules.membership_window_s)
         if rules.fold != self.fold.rule:
-            self.fold = Fold(rules.fold)
-        self._configure_gate(now)
-        return out + self._settle(now)
+            self.fold = Fold(rules.fold, self.fold)
+        return out + self._settle(self.groups, now)
 
     def seed(self, manifest: Manifest, now: float) -> list[Instruction]:
         """The model is there. Its version 0 is to be on disk before anybody gets it: see `open`."""
@@ -142,7 +161,10 @@ class Run:
 
     def finish(self, now: float) -> list[Instruction]:
         """The run is over: fold what waits, release everybody, write the last checkpoint."""
-        out = self._fold_waiting()
+        out: list[Instruction] = []
+        members = {group.key: group.members for group in self.groups}
+        for lot in list(self._waiting):
+            out += self._fold_waiting(lot, now, members.get(lot, frozenset()))
         self.over = True
         for worker in list(self.held):
             out.append(self._release(worker))
@@ -157,9 +179,9 @@ class Run:
             self.membership.excuse(lost_s, now)
         for worker in self.membership.expire(now):
             self.counters.leases_ended += 1
-            self.gate.leave(worker, now)
-        self.gate.tick(now)
-        out = self._settle(now)
+            self.groups.leave(worker, now)
+        self.groups.tick(now)
+        out = self._settle(self.groups, now)
         due = self._checkpoint_at()
         if due is not None and now >= due:
             out += self.capture(now)
@@ -167,7 +189,7 @@ class Run:
 
     def wake_at(self) -> float | None:
         """When `tick` has something to do, if nothing happens before."""
-        times = (self.membership.next_end(), self.gate.deadline_at(), self._checkpoint_at())
+        times = (self.membership.next_end(), self.groups.deadline_at(), self._checkpoint_at())
         return min((t for t in times if t is not None), default=None)
 
     # ---- checkpoints -------------------------------------------------------------
@@ -254,7 +276,7 @@ class Run:
         entry = self.ledger.enter(worker, incarnation)
         self._check_quarantine(worker, entry)
         self._keep(worker, now)
-        return out + self._settle(now)
+        return out + self._settle_of(worker, now)
 
     def renew(self, worker: str, incarnation: str, now: float) -> tuple[bool, list[Instruction]]:
         """Keep a lease. False: pull again (unknown here, or over).
@@ -268,7 +290,7 @@ class Run:
         if entry is None or entry.incarnation != incarnation or entry.quarantined:
             return False, []
         self._keep(worker, now)
-        return True, self._settle(now)
+        return True, self._settle_of(worker, now)
 
     def admit(self, worker: str, incarnation: str) -> Entry:
         """May this worker commit? Raises Refused (OVER, OLDER_INCARNATION, NOT_PULLED, QUARANTINED)."""
@@ -305,25 +327,15 @@ class Run:
             self.counters.duplicates += 1
         elif fault := self._fault(commit):
             self._settle_number(commit, entry, refusal=fault)
+            if self.rules.once and (group := self.groups.of(commit.worker)):
+                group.gate.commit(commit.worker, commit.generation, now)  # its round's commit all the same
             self._offend(commit.worker, entry, now)
         else:
-            # The gate first: whoever waits for this worker waits no longer, whatever its update weighs.
-            passage = self.gate.commit(commit.worker, commit.generation, now)
-            weight = self.fold.weight(commit.worker, commit.samples, self.membership.active(now))
-            at_gate = self.fold.rule.when is When.AT_GATE
-            if weight == 0.0 and not at_gate:
-                self._settle_number(commit, entry, refusal=WEIGHTLESS)
-            else:
-                self._settle_number(commit, entry, weight=0.0 if at_gate else weight)
-                self._count(commit, entry)
-                self._take(commit, weight, out)
-                if at_gate and passage is not Passage.ON_TIME:
-                    outcome = Outcome.LATE
-                    self.counters.late += 1
+            outcome = self._accept(commit, entry, now, out)
         if commit.sequence == entry.sequence and entry.refusal:
             outcome = Outcome.REFUSED
         self.held[commit.worker] = _Held(commit.token, _ack(commit.sequence, outcome, entry))
-        return out + self._settle(now, commit.worker)
+        return out + self._settle_of(commit.worker, now)
 
     def abandon(self, token: int) -> None:
         """The call was cut while its reply was held. Its update counts; a retry finds it settled."""
@@ -339,10 +351,47 @@ class Run:
             return commit.finding.fault
         return self._bound.fault(commit.finding.norm, commit.steps, commit.model_norm)
 
+    def _accept(self, commit: Commit, entry: Entry, now: float, out: list[Instruction]) -> Outcome:
+        """A fit update: apply it, or let it wait for its fold."""
+        # The gate first: whoever waits for this worker waits no longer, whatever its update weighs.
+        group = self.groups.of(commit.worker)
+        passage = group.gate.commit(commit.worker, commit.generation, now) if group else Passage.OUTSIDE
+        fold, when = self.fold, self.fold.rule.when
+        staleness = self._staleness(commit)
+        measure = fold.measure(samples=commit.samples, shard_samples=commit.shard_samples, steps=commit.steps)
+        if when is When.AT_GATE and group:
+            weight = fold.waiting(commit.worker, measure, staleness)
+            self._settle_number(commit, entry)
+            self._count(commit, entry)
+            self._add(commit, group.key, weight, measure, passage is Passage.ON_TIME, out)
+            if passage is not Passage.ON_TIME:
+                self.counters.late += 1
+                return Outcome.LATE
+            return Outcome.APPLIED
+        weight = fold.arriving(commit.worker, measure, staleness, self.membership.active(now))
+        if weight == 0.0:
+            self._settle_number(commit, entry, refusal=WEIGHTLESS)
+            return Outcome.REFUSED
+        self._settle_number(commit, entry, weight=weight)
+        self._count(commit, entry)
+        if when is When.EVERY_K:
+            self._add(commit, SOLE, weight, measure, False, out)
+            if len(self._waiting[SOLE]) >= fold.rule.every_k:
+                out += self._fold_waiting(SOLE, now)
+        else:
+            # Also where groups fold at their gates and this worker is in none: it would wait for nobody.
+            out.append(Apply(commit.token, weight))
+            self.version += 1
+        return Outcome.APPLIED
+
+    def _staleness(self, commit: Commit) -> int:
+        return max(0, self.version - commit.base_version)
+
     def _settle_number(self, commit: Commit, entry: Entry, weight: float = 0.0, refusal: str = "") -> None:
         entry.sequence, entry.weight, entry.refusal = commit.sequence, weight, refusal
+        entry.generation = commit.generation
         entry.checkpoint_epoch = self.open_epoch
-        entry.staleness = max(0, self.version - commit.base_version)
+        entry.staleness = self._staleness(commit)
         if refusal:
             entry.refused += 1
             self.counters.refused += 1
@@ -352,7 +401,7 @@ class Run:
         if entry.offences >= OFFENCES:
             entry.quarantined = entry.refusal
             self.membership.drop(worker)
-            self.gate.leave(worker, now)
+            self.groups.leave(worker, now)
 
     def _count(self, commit: Commit, entry: Entry) -> None:
         self._bound.accept(commit.finding.norm, commit.steps)
@@ -361,58 +410,82 @@ class Run:
         entry.steps += commit.steps
         entry.samples += commit.samples
         entry.train_loss = commit.train_loss
-        entry.generation = commit.generation
         self.counters.commits += 1
 
-    def _take(self, commit: Commit, weight: float, out: list[Instruction]) -> None:
-        """Apply the update, or let it wait for its fold."""
-        if self.fold.rule.when is When.AT_ONCE:
-            out.append(Apply(commit.token, weight))
-            self.version += 1
-            return
-        out.append(Add(commit.token, weight))
-        self._waiting.append(_Waiting(commit.worker, commit.incarnation, commit.sequence, weight))
-        if self.fold.rule.when is When.EVERY_K and len(self._waiting) >= self.fold.rule.every_k:
-            out += self._fold_waiting()
+    def _add(
+        self,
+        commit: Commit,
+        lot: int,
+        weight: float,
+        measure: float,
+        on_time: bool,
+        out: list[Instruction],
+    ) -> None:
+        """Let the update wait for its fold."""
+        out.append(Add(commit.token, weight, lot))
+        self._waiting.setdefault(lot, []).append(
+            _Waiting(commit.worker, commit.incarnation, commit.sequence, weight, measure, on_time)
+        )
 
     # ---- what follows from any event ---------------------------------------------------
 
-    def _settle(self, now: float, worker: str = "") -> list[Instruction]:
-        """Fold if a cycle closed, then answer whoever need not wait.
+    @property
+    def closed(self) -> int:
+        """Cycles closed since the generation began; of a round 1 once each of its gates has."""
+        return int(self.groups.round_over) if self.rules.once else self._closed
+
+    def _settle_of(self, worker: str, now: float) -> list[Instruction]:
+        """What follows from an event of this worker: it moved no other gate than its own."""
+        group = self.groups.of(worker)
+        return self._settle([group] if group else [], now, worker)
+
+    def _settle(self, groups: Iterable[Group], now: float, worker: str = "") -> list[Instruction]:
+        """Fold where a cycle closed, then answer whoever need not wait.
 
         Args:
-            worker: whose call is new; the others are looked at only if the gate moved.
+            worker: whose call may be new; the others are looked at only if a gate moved.
         """
         out: list[Instruction] = []
         when = self.fold.rule.when
-        if self.gate.cycles != self._cycles:
-            self.counters.cycles += self.gate.cycles - self._cycles
-            self._cycles = self.gate.cycles
-            # Without a slack only a deadline closes cycles: it also bounds a buffer of K that never fills.
-            if when is When.AT_GATE or (when is When.EVERY_K and self.rules.slack is None):
-                out += self._fold_waiting()
-        elif when is When.AT_GATE and self.gate.deserted:
-            out += self._fold_waiting()
-        moved = self.gate.moves != self._moves
-        self._moves = self.gate.moves
+        moved = False
+        for group in groups:
+            gate = group.gate
+            closed = gate.cycles - group.cycles
+            moved = moved or gate.moves != group.moves
+            group.cycles, group.moves = gate.cycles, gate.moves
+            self._closed += closed
+            self.counters.cycles += closed
+            if when is When.AT_GATE and (closed or gate.deserted):
+                out += self._fold_waiting(group.key, now, group.members)
+            elif when is When.EVERY_K and closed and gate.slack is None:
+                # Without a slack a deadline closes cycles: it also bounds a buffer of K that never fills.
+                out += self._fold_waiting(SOLE, now)
         candidates = list(self.held) if moved else [worker] if worker in self.held else []
-        out += [self._release(name) for name in candidates if not self.gate.holds(name)]
+        out += [self._release(name) for name in candidates if not self.groups.holds(name)]
         return out
 
-    def _fold_waiting(self) -> list[Instruction]:
-        """Fold what waits, and complete the accounts and answers of those whose weight that decides."""
-        waiting, self._waiting = self._waiting, []
+    def _fold_waiting(self, lot: int, now: float, members: frozenset[str] = frozenset()) -> list[Instruction]:
+        """Fold what waits, and complete the accounts and answers of those whose weight that decides.
+
+        Args:
+            members: of the group whose lot it is; its share of the fleet scales the fold. None: all.
+        """
+        waiting = self._waiting.pop(lot, [])
         if not waiting:
             return []
-        total = sum(update.weight for update in waiting)
-        if total == 0.0:
+        weights = sum(update.weight for update in waiting)
+        if weights == 0.0:
             self.counters.refused += len(waiting)
             self._complete(waiting, 0.0, WEIGHTLESS)
-            return [DropSums()]
-        scale, share = self.fold.factors(total)
+            return [DropSums(lot)]
+        share = 1.0
+        if members:
+            active = self.membership.active(now) | {update.worker for update in waiting}
+            share = self.fold.share(members & active, active)
+        scale, part = self.fold.factors(weights, sum(update.measure for update in waiting), share)
         self._complete(waiting, scale, "")
         self.version += 1
-        return [FoldSums(scale, share)]
+        return [FoldSums(scale, part, lot)]
 
     def _complete(self, waiting: list[_Waiting], scale: float, refusal: str) -> None:
         for update in waiting:
@@ -434,11 +507,7 @@ class Run:
 
     def _keep(self, worker: str, now: float) -> None:
         if self.membership.keep(worker, now):
-            self.gate.arrive(worker, now)
-
-    def _configure_gate(self, now: float) -> None:
-        rules = self.rules
-        self.gate.configure(rules.generation, rules.slack, rules.deadline_s, rules.cohort, now)
+            self.groups.arrive(worker, now)
 
     def _check_older(self, worker: str, incarnation: str) -> None:
         if self.ledger.is_older(worker, incarnation):
