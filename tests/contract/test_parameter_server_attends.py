@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from offbeat.v1 import common_pb2 as common
+from offbeat.v1 import parameter_server_pb2 as bulk
 from offbeat.v1 import scheduler_pb2 as control
 from offbeat.v1 import scheduler_pb2_grpc as rpc
 from offbeat_core import channels
@@ -86,6 +87,14 @@ async def attending(served: Any, port: int) -> AsyncIterator[Attendant]:
         await asyncio.gather(task, return_exceptions=True)
 
 
+BARRIER = common.Gate(slack=0)
+AT_GATE = common.Fold(when=common.Fold.AT_GATE)
+
+
+def full(value: float) -> np.ndarray:
+    return np.full(6, value, "<f4")
+
+
 def directive(**fields: Any) -> common.ServerDirective:
     return common.ServerDirective(**{"run_id": "run-1", "revision": 1, "lease_s": 10, **fields})
 
@@ -137,6 +146,55 @@ def test_many_changes_leave_in_few_reports_and_only_changed_counts_travel(ps: An
             made = scheduler.reports[before:]
             assert len(made) <= 2 + taken / 0.1
             assert not any(count.worker == "b" for report in made for count in report.counts)
+
+    ps(body)
+
+
+def test_the_end_of_a_round_is_reported_at_once(ps: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other changes are batched; here for longer than the test waits."""
+    monkeypatch.setattr("offbeat_ps.attend.BATCH_S", 3600.0)
+
+    async def body(served: Any) -> None:
+        scheduler = Scheduler(report_every_s=3600.0)
+        rules: dict[str, Any] = {"gate": BARRIER, "fold": AT_GATE, "once": True, "cohort": ["a", "b"]}
+        async with listening(scheduler) as port, attending(served, port):
+            scheduler.send(server=directive(generation=4, **rules))
+            await ps.eventually(lambda: served.host.live)
+            await served.seed()
+            a, b = await served.joined("a", "b")
+            early = asyncio.create_task(a.commit(full(2), generation=4))
+            await ps.eventually(lambda: len(served.host.live.run.held) == 1)
+            assert scheduler.last.closed == 0
+            await b.commit(full(4), generation=4)
+            await early
+            await ps.eventually(lambda: (scheduler.last.generation, scheduler.last.closed) == (4, 1))
+            assert scheduler.counted() == {"a": 1, "b": 1}
+            scheduler.send(server=directive(revision=2, generation=5, **rules))
+            await ps.eventually(lambda: served.host.report().generation == 5)
+            assert served.host.report().closed == 0
+            await asyncio.gather(*(c.commit(full(0), generation=5) for c in (a, b)))
+            await ps.eventually(lambda: (scheduler.last.generation, scheduler.last.closed) == (5, 1))
+
+    ps(body)
+
+
+def test_a_round_that_only_its_deadline_ends_is_reported_too(
+    ps: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("offbeat_ps.attend.BATCH_S", 3600.0)
+
+    async def body(served: Any) -> None:
+        scheduler = Scheduler(report_every_s=3600.0)
+        async with listening(scheduler) as port, attending(served, port):
+            gate = common.Gate(slack=0, deadline_s=0.3)
+            scheduler.send(server=directive(generation=2, gate=gate, fold=AT_GATE, once=True))
+            await ps.eventually(lambda: served.host.live)
+            await served.seed()
+            a, slow = await served.joined("a", "slow")
+            assert (await a.commit(full(2), generation=2)).header.version == 1
+            await ps.eventually(lambda: scheduler.last.closed == 1)
+            late = await slow.commit(full(2), generation=2)
+            assert late.ack.outcome == bulk.CommitAck.LATE
 
     ps(body)
 

@@ -2,7 +2,7 @@
 
 The server dials and redials for ever; without a scheduler it goes on under the last
 directive. A report leaves soon after each change, batched to at most about ten a second,
-and at least every `report_every_s`.
+and at least every `report_every_s`; the end of a round, for which the whole fleet waits, at once.
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ class Attendant:
         self._name = name
         self._proxy = proxy
         self._changed = asyncio.Event()
+        self._pressing = asyncio.Event()
         host.changed = self._changed.set
+        host.round_over = self._press
 
     async def run(self) -> None:
         """Attend until cancelled, then say goodbye."""
@@ -145,10 +147,17 @@ class Attendant:
         with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
             while True:
                 self._changed.clear()
+                self._pressing.clear()
                 await self._write(call, control.Report(server=self._host.report()))
-                await asyncio.sleep(min(BATCH_S, every_s))
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(self._pressing.wait(), min(BATCH_S, every_s))
+                    continue
                 with contextlib.suppress(asyncio.TimeoutError):
                     await asyncio.wait_for(self._changed.wait(), max(every_s - BATCH_S, 0.001))
+
+    def _press(self) -> None:
+        self._changed.set()
+        self._pressing.set()
 
     async def _write(self, call: Any, report: control.Report) -> None:
         """Raises TimeoutError where it cannot leave: the scheduler, or the way there, stands still."""

@@ -36,7 +36,8 @@ class Host:
         self.fault = Fault()
         self.live: LiveRun | None = None
         self.stopping = False
-        self.changed: Callable[[], None] = lambda: None  # set by whoever reports
+        self.changed: Callable[[], None] = lambda: None  # these two are set by whoever reports
+        self.round_over: Callable[[], None] = lambda: None
         self._folder = folder
         self._clock = clock
         self._disk = ThreadPoolExecutor(1, "disk")
@@ -88,6 +89,7 @@ class Host:
                 disk=self._disk,
                 clock=self._clock,
                 changed=lambda: self.changed(),
+                round_over=lambda: self.round_over(),
                 broken=self.fault.found,
             )
             log.info("run '%s' begins", directive.run_id)

@@ -86,6 +86,7 @@ class LiveRun:
         folder: of all runs.
         disk: the thread that writes files.
         changed: called whenever there is something to report.
+        round_over: called, once in each round, when it is over.
         broken: called with an unexpected error in the background: the run can't go on here.
     """
 
@@ -99,6 +100,7 @@ class LiveRun:
         disk: ThreadPoolExecutor,
         clock: Clock,
         changed: Callable[[], None],
+        round_over: Callable[[], None],
         broken: Callable[[BaseException], None],
     ) -> None:
         self.run = Run(run_id, rules, clock.now())
@@ -112,6 +114,8 @@ class LiveRun:
         self._disk = disk
         self._clock = clock
         self._changed = changed
+        self._round_over = round_over
+        self._round_said = -1  # the generation of the last round that was over
         self._broken = broken
         self._seeded: _Seeded | None = None
         self._seeding = asyncio.Lock()
@@ -377,6 +381,10 @@ class LiveRun:
 
     def _perform(self, instructions: Sequence[Instruction]) -> None:
         """Queue the work of `instructions`, in order. Does not wait."""
+        rules = self.run.rules
+        if rules.once and self._round_said != rules.generation and self.run.closed:
+            self._round_said = rules.generation
+            self._round_over()
         work: list[Instruction] = []
         for instruction in instructions:
             if isinstance(instruction, Refuse):
