@@ -45,9 +45,13 @@ def round_s(device: Device, steps: int) -> float:
 
 
 def longest_s(fleet: Fleet, steps: int) -> float:
-    """Seconds that the slowest needs for a round, to two digits: else each measurement made a new plan."""
+    """Seconds that the slowest needs for a round, rounded up to two digits: else each measurement would
+    make a new plan."""
     longest = max((round_s(device, steps) for device in fleet.devices.values()), default=0.0)
-    return float(f"{longest:.1e}")
+    if longest <= 0:
+        return 0.0
+    digits = 1 - math.floor(math.log10(longest))
+    return round(math.ceil(round(longest * 10.0**digits, 6)) / 10.0**digits, max(0, digits))
 
 
 def window_s(check_period_s: float, interval_s: float) -> float:

@@ -67,7 +67,7 @@ class FedAvg(SyncModel):
             triggers=dict.fromkeys(sorted(present), trigger),
             gate=Gate(slack=0),
             fold=Fold(when="at_gate", weight="data"),
-            cohort=tuple(sorted(self._drawn)),
+            cohort=tuple(sorted(present)),
             resting=frozenset(fleet.devices) - present,
             round=self._round,
             membership_window_s=window_s(self.run.check_period_s, round_s),

@@ -31,6 +31,10 @@ OFF = 0.2
 """A member's expected arrival may be off by so much of its group's cycle before groups are made anew."""
 
 
+SHORTEST_S = 1e-6
+"""No local update takes less, whatever was measured."""
+
+
 class FedCompass(SyncModel):
     """A gate per group of devices; within a group everybody arrives at about the same time."""
 
@@ -92,7 +96,7 @@ class FedCompass(SyncModel):
         for name in sorted(fleet.devices):
             step_s = self._measured.step_s(name)
             if step_s is not None:
-                paces[name] = Pace(step_s, self._measured.commit_s(name))
+                paces[name] = Pace(max(step_s, SHORTEST_S), self._measured.commit_s(name))
             elif name in self._paces:
                 paces[name] = self._paces[name]
         return paces
@@ -117,6 +121,7 @@ class FedCompass(SyncModel):
         longest_s = max((members.cycle_s for members in self._groups), default=0.0)
         return Plan(
             triggers={name: Steps(count) for name, count in sorted(steps.items())},
+            gate=Gate() if groups else Gate(0),
             groups=tuple(groups),
             fold=Fold(
                 when="at_gate",
