@@ -288,6 +288,44 @@ def report(
 
 
 @app.command()
+def simulate(
+    file: Annotated[Path, typer.Argument(metavar="SCENARIO.yaml", help="See: docs/simulate.md")],
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object last; all else goes to stderr.")
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Folder for report, plots and finished runs: it also resumes there."
+        ),
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder with data sets. Default: the scenario's.")
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option(metavar="N", help="So many seeds instead of the scenario's.")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(metavar="N", help="Processes at a time. Default: one per core.")
+    ] = None,
+) -> None:
+    """Compare synchronization models on a fleet of devices, in virtual time with real gradients.
+
+    The decisions are those of the services; only time, devices and network are virtual.
+
+    Exit codes: 0 every model reached the target, 3 some did not within the limit, 1 failure,
+    2 wrong usage, 130 Ctrl-C (what is finished stays in --out).
+    """
+
+    def command() -> int:
+        from offbeat_cli.simulate import simulate as compare
+
+        return compare(file, as_json=as_json, out=out, data=data, seeds=seeds, workers=workers)
+
+    _finish(command)
+
+
+@app.command()
 def example(
     kind: Annotated[str, typer.Argument(metavar="run|scheduler|parameter-server|worker", help="Which file.")],
 ) -> None:

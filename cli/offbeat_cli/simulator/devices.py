@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from enum import IntEnum
 
 import numpy as np
 
-from offbeat_core.averages import SmoothedMean
+from offbeat_core.averages import RunningMedian, SmoothedMean
 from offbeat_ps.store import Snapshot
-from offbeat_worker.trigger import Trigger
+from offbeat_scheduler import sync
+from offbeat_worker.speed import StepTime
+from offbeat_worker.trigger import Grid, Passes, Rule, Steps, Trigger
+
+LOSS_WEIGHT = 0.05
+"""Of a new loss in a device's smoothed one, as on a worker."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +29,7 @@ class VirtualDevice:
         jitter: standard deviation of the logarithm of each step's and each travel's time.
         joins_s, leaves_s: when it is there; it leaves without a word.
         speeds: (time, new step_s), for a device whose speed changes.
+        fixed_s: of a step's seconds, those that do not grow with the batch.
     """
 
     name: str
@@ -32,71 +40,199 @@ class VirtualDevice:
     joins_s: float = 0.0
     leaves_s: float | None = None
     speeds: tuple[tuple[float, float], ...] = ()
+    fixed_s: float = 0.0
 
-    def step_at(self, now_s: float) -> float:
-        """Seconds per local update at a moment."""
+    def step_at(self, now_s: float, batches: float = 1.0) -> float:
+        """Seconds per local update at a moment; `batches`: its samples over the usual batch's."""
         current = self.step_s
         for at_s, step_s in self.speeds:
             if now_s >= at_s:
                 current = step_s
-        return current
+        if batches == 1.0:
+            return current
+        fixed_s = min(self.fixed_s, current)
+        return fixed_s + (current - fixed_s) * batches
+
+
+@dataclass(frozen=True)
+class Directive:
+    """What a device was told. `rule` None: rest."""
+
+    rule: Rule | None
+    batch: int
+    overlap: bool
+    generation: int
+    once: bool
+
+
+def rule_of(trigger: sync.Trigger) -> Rule:
+    """A plan's trigger as the worker knows it; virtual devices have one clock."""
+    match trigger:
+        case sync.Grid(interval_s, origin_s):
+            return Grid(origin_s, interval_s)
+        case sync.Steps(steps):
+            return Steps(steps)
+        case sync.Passes(passes):
+            return Passes(passes)
+
+
+class Part(IntEnum):
+    """What a device's time is spent on; each moment belongs to exactly one."""
+
+    COMPUTE = 0
+    HOLD = 1  # held by cutting an update or merging a model
+    TRAVEL = 2  # of its own commit or model, where training stands still for it
+    WAIT = 3  # for others: gate, round, rest
 
 
 class Trainer:
     """A device's state: its models, its trigger, what it measured. The driver moves it in time.
 
-    `base` is what the next update is the difference to, `copy` what was sent: when a fresh W
-    arrives, local becomes W + (local - copy) (`docs/adsp.md`).
+    `base` is what the next update is the difference to, `local` what is trained; when a fresh W
+    arrives, local becomes W + (local - base) (`docs/adsp.md`). Both are the server's own snapshot,
+    uncopied, until the first step on it. Buffers come and go as they are, never as differences.
     """
 
-    def __init__(self, device: VirtualDevice, index: int, seed: int) -> None:
+    def __init__(self, device: VirtualDevice, index: int, seed: int, trainable: int) -> None:
         self.device = device
         self.index = index
         self.trigger = Trigger()
-        self.random = np.random.default_rng((seed, index))
-        self.local = np.zeros(0, dtype=np.float32)
-        self._base = self.local
+        self.directive: Directive | None = None
+        self._trainable = trainable
+        # Apart, and one number per step and per commit: the same seed then gives every model the same jitter.
+        self._step_chance = np.random.default_rng((seed, index, 0))
+        self._travel_chance = np.random.default_rng((seed, index, 1))
+        self._local = np.zeros(0, dtype=np.float32)
+        self._own = False  # is `local` ours alone?
+        self._base = self._local
+        self._held: Snapshot | None = None  # while it is held, the store does not write into it
         self.base_version = 0
         self.base_at_s = 0.0  # when the server's model was that
         self.in_flight = False
         self.cut_s = 0.0
-        self.arrived: tuple[Snapshot, float] | None = None  # a fresh model, and when it left the server
-        self.waiting = False
+        self.way_back_s = 0.0  # of the commit in flight
+        self.arrived: tuple[Snapshot, float, bool] | None = None  # a model, when it left the server, refused?
+        self.standing = False  # still, until its commit is answered
+        self.idle = True  # nothing to do until told
+        self.committed_in = -1  # generation of the last commit
+        self.rested = False  # was told to rest: its model is old
         self.present = True
         self.steps = 0
+        self.samples = 0
+        self.refused = 0
         self.pending_steps = 0
-        self.step_time = SmoothedMean()
-        self.commit_time = SmoothedMean()
-        self.train_loss = SmoothedMean(0.05)
-        self.compute_s = 0.0
-        self.commit_s = 0.0
+        self.pending_samples = 0
+        self.passes = 0
+        self.passes_at_cut = 0
+        self.step_time = StepTime()
+        self.commit_time = RunningMedian()
+        self.commits_timed = 0
+        self.train_loss = SmoothedMean(LOSS_WEIGHT)
+        self._part: Part | None = None
+        self._since_s = 0.0
+        self.seconds = [0.0] * len(Part)
+
+    # ---- time ----------------------------------------------------------------------------
+
+    def turn(self, part: Part | None, now_s: float) -> None:
+        """From now on its time belongs to `part`; None: to nothing, it is not there."""
+        if self._part is not None:
+            self.seconds[self._part] += now_s - self._since_s
+        self._part, self._since_s = part, now_s
+
+    def vary_step(self, seconds: float) -> float:
+        """A step's duration with the device's jitter."""
+        return self._vary(seconds, self._step_chance)
+
+    def vary_travel(self) -> tuple[float, float]:
+        """The two ways of a commit, with jitter."""
+        half_s = self.device.commit_s / 2
+        return self._vary(half_s, self._travel_chance), self._vary(half_s, self._travel_chance)
+
+    def _vary(self, seconds: float, chance: np.random.Generator) -> float:
+        if not self.device.jitter:
+            return seconds
+        return seconds * math.exp(self.device.jitter * float(chance.standard_normal()))
+
+    # ---- directives ----------------------------------------------------------------------
+
+    def follow(self, directive: Directive, now_s: float) -> None:
+        """A directive takes effect."""
+        self.directive = directive
+        if directive.rule is not None:
+            self.trigger.set(directive.rule, now_s)
+        else:
+            self.rested = True
+
+    @property
+    def may_train(self) -> bool:
+        """Has it anything to train under its directive?"""
+        directive = self.directive
+        if directive is None or directive.rule is None:
+            return False
+        return not (directive.once and self.committed_in == directive.generation)
+
+    def due(self, now_s: float) -> bool:
+        """Is a commit to be cut at this batch boundary?"""
+        return not self.in_flight and self.trigger.due(
+            now_s, self.pending_steps, self.passes - self.passes_at_cut
+        )
+
+    # ---- the model -----------------------------------------------------------------------
+
+    @property
+    def values(self) -> np.ndarray:
+        """The model to train in place."""
+        if not self._own:
+            self._local, self._own = self._local.copy(), True
+        return self._local
 
     def load(self, snapshot: Snapshot, at_s: float) -> None:
         """Begin at the server's model."""
-        self.local = snapshot.values.copy()
-        self._base = self.local.copy()
-        self.base_version, self.base_at_s = snapshot.version, at_s
+        self._take(snapshot, at_s)
 
-    def cut(self, now_s: float) -> tuple[np.ndarray, int]:
-        """(U, steps in it): the update since the last cut, which is now on its way."""
-        update = self._base - self.local
-        self._base = self.local.copy()
+    def cut(self, now_s: float) -> tuple[np.ndarray, int, int]:
+        """(U and buffers, steps, samples in it): the update since the last cut, which is now on its way."""
+        split = self._trainable
+        update = np.empty_like(self._local)
+        np.subtract(self._base[:split], self._local[:split], out=update[:split])
+        update[split:] = self._local[split:]
+        self._base, self._own, self._held = self._local, False, None
         steps, self.pending_steps = self.pending_steps, 0
+        samples, self.pending_samples = self.pending_samples, 0
+        self.passes_at_cut = self.passes
         self.in_flight, self.cut_s = True, now_s
-        return update, steps
+        self.trigger.served(now_s)
+        if self.directive is not None:
+            self.committed_in = self.directive.generation
+        return update, steps, samples
 
-    def merge(self) -> None:
-        """Take over the fresh model that has arrived; steps made in flight are kept."""
+    def merge(self) -> bool:
+        """Take over the model that has arrived; steps made in flight are kept, unless the update was refused.
+
+        Returns whether it was refused.
+        """
         if self.arrived is None:
-            return
-        snapshot, left_s = self.arrived
-        self.local = snapshot.values + (self.local - self._base)
-        self._base = snapshot.values.copy()
+            return False
+        snapshot, left_s, refused = self.arrived
+        self.arrived, self.in_flight = None, False
+        if refused:
+            self.refused += 1
+            self.pending_steps = self.pending_samples = 0
+        if not self.pending_steps:
+            self._take(snapshot, left_s)
+            return refused
+        split = self._trainable
+        local = self.values
+        # In this order, as the worker does it, so that the same numbers come out.
+        local[:split] -= self._base[:split]
+        local[:split] += snapshot.values[:split]
+        local[split:] = snapshot.values[split:]
+        self._base, self._held = snapshot.values, snapshot
         self.base_version, self.base_at_s = snapshot.version, left_s
-        self.arrived, self.in_flight, self.waiting = None, False, False
+        return refused
 
-    def vary(self, seconds: float) -> float:
-        """A duration with the device's jitter."""
-        if not self.device.jitter or not seconds:
-            return seconds
-        return seconds * float(np.exp(self.device.jitter * self.random.standard_normal()))
+    def _take(self, snapshot: Snapshot, at_s: float) -> None:
+        self._local = self._base = snapshot.values
+        self._own, self._held = False, snapshot
+        self.base_version, self.base_at_s = snapshot.version, at_s

@@ -21,7 +21,11 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class DeviceResult:
-    """What one device did. Shares are of its time since it joined and sum to 1."""
+    """What one device did. Shares are of the time in which it was there; compute, commit and wait sum to 1.
+
+    As on a worker, waiting is all standing still: for the network, a gate, a directive.
+    `travel_share` is the part of it in which its own commit, or the model for it, was on the way.
+    """
 
     name: str
     steps: int
@@ -29,6 +33,8 @@ class DeviceResult:
     compute_share: float
     commit_share: float
     wait_share: float
+    travel_share: float = 0.0
+    refused: int = 0  # commits that did not enter
 
 
 @dataclass(frozen=True)
@@ -39,6 +45,7 @@ class Result:
         end_s: virtual seconds since training began.
         reached: did it end at its target?
         plans: each plan that differed from the one before, with its time.
+        sent_bytes: updates to the server and models from it, as float32.
     """
 
     end_s: float
@@ -46,6 +53,7 @@ class Result:
     evaluations: tuple[Evaluation, ...]
     devices: dict[str, DeviceResult]
     plans: tuple[tuple[float, Plan], ...]
+    sent_bytes: int = 0
 
     @property
     def plan(self) -> Plan:

@@ -6,38 +6,59 @@ trained by real gradients. All of them are deterministic for a seed and the same
 
 from __future__ import annotations
 
-from typing import Protocol
+from abc import ABC, abstractmethod
+from typing import NamedTuple
 
 import numpy as np
 
 
-class Workload(Protocol):
+class LocalUpdate(NamedTuple):
+    """What a local update was."""
+
+    loss: float  # of its batch
+    samples: int
+    passes: int = 0  # over the device's data, finished since the beginning
+
+
+class Workload(ABC):
     """A model as one flat float32 vector of shape (elements,), and what a local update does to it."""
 
-    @property
-    def elements(self) -> int: ...
+    elements: int
 
+    @property
+    def trainable(self) -> int:
+        """How many of the elements, the first ones, are trained; the rest are floating buffers."""
+        return self.elements
+
+    @abstractmethod
     def initial(self) -> np.ndarray:
         """The first model, shape (elements,)."""
-        ...
 
-    def step(self, device: int, values: np.ndarray, age_s: float) -> float:
-        """One local update of `values` in place; returns the training loss.
+    @abstractmethod
+    def step(self, device: int, values: np.ndarray, age_s: float, batch: int) -> LocalUpdate:
+        """One local update of `values` in place.
 
         Args:
             device: index of the device, whose data it is.
             values: shape (elements,).
             age_s: since the server's model that this one is based on. Only an analytic
                 workload needs it; real gradients feel it by themselves.
+            batch: samples asked for.
         """
-        ...
 
+    @abstractmethod
     def evaluate(self, values: np.ndarray) -> tuple[float, float]:
         """Held-out loss and metric (accuracy, where there is one) of a model."""
-        ...
+
+    def shard_samples(self, device: int) -> int:
+        """How many samples a device holds; 0: that means nothing here."""
+        return 0
+
+    def forget(self, device: int) -> None:  # noqa: B027 - most keep nothing
+        """A device's update was refused: drop its momentum."""
 
 
-class PowerLaw:
+class PowerLaw(Workload):
     """Loss a + b (s + s0)^(-beta) + noise; s: effective steps of the mean device.
 
     A step on a model of age t counts 1/(1 + kappa t)^2, so that an interval of I seconds
@@ -69,9 +90,9 @@ class PowerLaw:
     def initial(self) -> np.ndarray:
         return np.zeros(1, dtype=np.float32)
 
-    def step(self, device: int, values: np.ndarray, age_s: float) -> float:
+    def step(self, device: int, values: np.ndarray, age_s: float, batch: int) -> LocalUpdate:
         values[0] += 1.0 / (1.0 + self.kappa * age_s) ** 2
-        return self.loss(float(values[0]))
+        return LocalUpdate(self.loss(float(values[0])), batch)
 
     def evaluate(self, values: np.ndarray) -> tuple[float, float]:
         loss = self.loss(float(values[0])) + self._noise * float(self._random.standard_normal())
@@ -81,7 +102,7 @@ class PowerLaw:
         return self.a + self.b * (max(0.0, progress) + self.s0) ** -self.beta
 
 
-class Quadratic:
+class Quadratic(Workload):
     """SGD on 0.5 sum_j h_j (x_j - x*_j)^2 with noisy gradients; each device has its own optimum x*.
 
     Args:
@@ -112,17 +133,17 @@ class Quadratic:
     def initial(self) -> np.ndarray:
         return np.zeros(self.elements, dtype=np.float32)
 
-    def step(self, device: int, values: np.ndarray, age_s: float) -> float:
+    def step(self, device: int, values: np.ndarray, age_s: float, batch: int) -> LocalUpdate:
         away = values - self._optima[device]
         gradient = self._curvature * away + self._noise * self._random.standard_normal(self.elements)
         values -= (self._rate * gradient).astype(np.float32)
-        return float(0.5 * self._curvature @ away**2)
+        return LocalUpdate(float(0.5 * self._curvature @ away**2), batch)
 
     def evaluate(self, values: np.ndarray) -> tuple[float, float]:
         return float(0.5 * self._curvature @ (values - self._optimum) ** 2), 0.0
 
 
-class Perceptron:
+class Perceptron(Workload):
     """A multi-layer perceptron with one hidden layer (ReLU) and softmax, trained by SGD in numpy.
 
     Args:
@@ -162,7 +183,7 @@ class Perceptron:
         ]
         return np.concatenate([part.ravel() for part in parts]).astype(np.float32)
 
-    def step(self, device: int, values: np.ndarray, age_s: float) -> float:
+    def step(self, device: int, values: np.ndarray, age_s: float, batch: int) -> LocalUpdate:
         chosen = self._random.choice(self._shards[device], self._batch)
         x, y = self._data[chosen], self._labels[chosen]
         w1, b1, w2, b2 = self._views(values)
@@ -179,7 +200,7 @@ class Perceptron:
             (b2, chance.sum(axis=0)),
         ):
             part -= self._rate * gradient
-        return loss
+        return LocalUpdate(loss, self._batch)
 
     def evaluate(self, values: np.ndarray) -> tuple[float, float]:
         x, y = self._data[self._held_out], self._labels[self._held_out]

@@ -1,0 +1,399 @@
+"""A scenario: which task on which devices under which synchronization models, as in SCENARIO.yaml.
+
+All that can be said without training is said here, before anything runs: each error
+names the field, its value and what to do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, field_validator, model_validator
+
+from offbeat_cli.simulator.devices import VirtualDevice
+from offbeat_core.config import MOST_32, RunSettings, Settings, TaskSpec, read_yaml, validate
+from offbeat_core.errors import OffbeatError
+
+MOST_DEVICES = 10_000
+MOST_SEEDS = 1000
+
+
+def _partition(value: Any) -> Any:
+    """`{dirichlet: 0.3}` is `dirichlet:0.3`."""
+    if isinstance(value, Mapping) and len(value) == 1:
+        kind, argument = next(iter(value.items()))
+        return f"{kind}:{argument}" if argument is not None else str(kind)
+    return value
+
+
+Partition = Annotated[str, BeforeValidator(_partition)]
+
+
+class DeviceGroup(Settings):
+    """Devices that are alike."""
+
+    count: int = Field(1, description="So many of them.")
+    name: str = Field("", max_length=48, description="Of the group. Default: g1, g2, ...")
+    step_s: float = Field(description="Seconds per local update, at the scenario's batch size.")
+    fixed_s: float = Field(0.0, description="Of that, what does not grow with the batch.")
+    commit_s: float = Field(0.0, description="Seconds that a commit travels, both ways together.")
+    hold_s: float = Field(0.0, description="Seconds that a commit holds the training thread.")
+    jitter: float = Field(
+        0.0, le=2, description="Standard deviation of the logarithm of each step's and travel's time."
+    )
+    speeds: tuple[tuple[float, float], ...] = Field((), description="[[at_s, step_s], ...]: it changes.")
+    joins_at: float = Field(0.0, description="Seconds after the beginning.")
+    leaves_at: float | None = Field(None, description="It vanishes then, without a word.")
+    labels: tuple[int, ...] = Field((), description="Its data holds only these classes. Default: all.")
+
+    @field_validator("count")
+    @classmethod
+    def _some(cls, value: int) -> int:
+        if value < 1:
+            raise ValueError("is not positive; give 1 or more devices, or leave the group out")
+        return value
+
+    @field_validator("name")
+    @classmethod
+    def _word(cls, value: str) -> str:
+        if value and not (value[0].isalnum() and all(c.isalnum() or c in "._-" for c in value)):
+            raise ValueError("use letters, digits, . _ and - only, the first a letter or a digit")
+        return value
+
+    @field_validator("step_s")
+    @classmethod
+    def _takes_time(cls, value: float) -> float:
+        if value <= 0:
+            raise ValueError("is not positive; give the seconds of one local update")
+        return value
+
+    @field_validator("fixed_s", "commit_s", "hold_s", "jitter", "joins_at")
+    @classmethod
+    def _not_negative(cls, value: float) -> float:
+        if value < 0:
+            raise ValueError("is negative; give 0 or more")
+        return value
+
+    @field_validator("speeds")
+    @classmethod
+    def _in_order(cls, value: tuple[tuple[float, float], ...]) -> tuple[tuple[float, float], ...]:
+        if any(at_s < 0 or step_s <= 0 for at_s, step_s in value):
+            raise ValueError("a time is negative or a step time not positive; give [[at_s, step_s], ...]")
+        return tuple(sorted(value))
+
+    @model_validator(mode="after")
+    def _consistent(self) -> DeviceGroup:
+        fastest = min((self.step_s, *(step_s for _, step_s in self.speeds)))
+        if self.fixed_s > fastest:
+            raise ValueError(
+                f"fixed_s: {self.fixed_s:g} is more than a whole step of {fastest:g} s; "
+                "give the part of step_s that does not grow with the batch"
+            )
+        if self.leaves_at is not None and self.leaves_at <= self.joins_at:
+            raise ValueError(
+                f"leaves_at: {self.leaves_at:g} is not after joins_at {self.joins_at:g}; give a later time"
+            )
+        return self
+
+
+class Training(Settings):
+    """Local training, the same on each device."""
+
+    batch: int = Field(32, ge=1, le=MOST_32, description="Samples per local update.")
+    lr: float = Field(0.05, gt=0, description="Learning rate of the local updates (SGD).")
+    momentum: float = Field(0.0, ge=0, lt=1, description="Of the local updates; kept across commits.")
+    weight_decay: float = Field(0.0, ge=0, description="Of the local updates.")
+    partition: Partition = Field("iid", description="iid, or {dirichlet: ALPHA} by label.")
+
+
+class Target(Settings):
+    """What each model must reach: the mean of the last `smooth` evaluations."""
+
+    accuracy: float | None = Field(None, description="Held-out accuracy (the task's first metric).")
+    loss: float | None = Field(None, description="Held-out loss.")
+    smooth: int = Field(10, description="So many evaluations are averaged: one crossing is noise.")
+
+    @field_validator("accuracy")
+    @classmethod
+    def _share(cls, value: float | None) -> float | None:
+        if value is not None and not 0 < value <= 1:
+            raise ValueError("no model reaches that; give a share of right answers, such as 0.85")
+        return value
+
+    @field_validator("loss")
+    @classmethod
+    def _above_zero(cls, value: float | None) -> float | None:
+        if value is not None and value <= 0:
+            raise ValueError("no model reaches that; give a loss above 0")
+        return value
+
+    @field_validator("smooth")
+    @classmethod
+    def _positive(cls, value: int) -> int:
+        if value < 1:
+            raise ValueError("is not positive; give 1 or more evaluations")
+        return value
+
+    @model_validator(mode="after")
+    def _one(self) -> Target:
+        if (self.accuracy is None) == (self.loss is None):
+            raise ValueError("give either accuracy or loss")
+        return self
+
+
+class Entry(Settings):
+    """One of the models to compare: `bsp`, `{ssp: {staleness: 3}}`, or with `sync:` and what differs."""
+
+    sync: str | dict[str, Any] = Field(description="The synchronization model, as in a run's file.")
+    label: str = Field("", max_length=80, description="In tables and plots. Default: made of the rest.")
+    training: dict[str, Any] = Field({}, description="What differs from the scenario's training.")
+    overlap: bool | None = Field(None, description="Default: the scenario's.")
+    check_period_s: float | None = Field(None, gt=0, description="Default: the scenario's.")
+
+    @property
+    def shown(self) -> str:
+        """The label, or one made of model, options and what differs."""
+        if self.label:
+            return self.label
+        if isinstance(self.sync, str):
+            parts = [self.sync]
+        elif len(self.sync) == 1 and "model" not in self.sync:
+            name, options = next(iter(self.sync.items()))
+            parts = [_named(str(name), options or {})]
+        else:
+            parts = [_named(str(self.sync.get("model", "?")), self.sync.get("options") or {})]
+        differs = {**self.training, "overlap": self.overlap, "check_period_s": self.check_period_s}
+        return " ".join([*parts, *(f"{key}={_short(v)}" for key, v in differs.items() if v is not None)])
+
+
+def _named(name: str, options: Any) -> str:
+    if not isinstance(options, Mapping) or not options:
+        return name
+    return f"{name}({', '.join(f'{key}={_short(value)}' for key, value in options.items())})"
+
+
+def _short(value: Any) -> str:
+    return (
+        f"{value:g}"
+        if isinstance(value, float)
+        else str(value).lower()
+        if value is True or value is False
+        else str(value)
+    )
+
+
+class Scenario(Settings):
+    """What `offbeat simulate` runs."""
+
+    name: str = Field("", max_length=64, description="Of the scenario. Default: the file's name.")
+    task: TaskSpec
+    tasks: tuple[Path, ...] = Field((), description="Your own task files, relative to the scenario's file.")
+    data: Path = Field(Path("offbeat-data"), description="Folder with data sets; handed to the task.")
+    devices: tuple[DeviceGroup, ...]
+    training: Training = Field(Training())
+    check_period_s: float = Field(60.0, gt=0, description="Γ: seconds between two adjustments of counts.")
+    target: Target
+    limit_s: float = Field(description="Virtual seconds after which a run ends without its target.")
+    evaluate_every_s: float = Field(1.0, description="Virtual seconds between evaluations.")
+    seeds: tuple[int, ...] = Field((1, 2, 3, 4, 5), description="How many (1, 2, ...), or which.")
+    overlap: bool = Field(
+        True, description="The commit travels while training goes on, for models that can do so."
+    )
+    server_s: float = Field(0.0, description="Seconds that the parameter server is busy with one commit.")
+    report_every_s: float = Field(1.0, ge=0, description="How often the scheduler hears of the devices.")
+    compare: tuple[Entry, ...]
+
+    @field_validator("task", mode="before")
+    @classmethod
+    def _task_by_name(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            return {"name": value}
+        if isinstance(value, Mapping) and "partition" in value:
+            return {**value, "partition": _partition(value["partition"])}
+        return value
+
+    @field_validator("devices", "compare")
+    @classmethod
+    def _not_empty(cls, value: tuple[Any, ...], info: Any) -> tuple[Any, ...]:
+        if not value:
+            example = "{count: 3, step_s: 1.0}" if info.field_name == "devices" else "bsp, adsp"
+            raise ValueError(f"there are none; give some, such as [{example}]")
+        return value
+
+    @field_validator("seeds", mode="before")
+    @classmethod
+    def _count_of_seeds(cls, value: Any) -> Any:
+        if isinstance(value, int) and not isinstance(value, bool):
+            if not 1 <= value <= MOST_SEEDS:
+                raise ValueError(f"give 1 to {MOST_SEEDS}, or a list of seeds")
+            return tuple(range(1, value + 1))
+        return value
+
+    @field_validator("seeds")
+    @classmethod
+    def _distinct(cls, value: tuple[int, ...]) -> tuple[int, ...]:
+        if not value or len(set(value)) < len(value) or min(value) < 0:
+            raise ValueError("give one seed or more, each once, from 0")
+        return value
+
+    @field_validator("compare", mode="before")
+    @classmethod
+    def _entries(cls, value: Any) -> Any:
+        if not isinstance(value, (list, tuple)):
+            return value
+        plain = (str, Mapping)
+        return [
+            {"sync": item}
+            if isinstance(item, plain) and not (isinstance(item, Mapping) and "sync" in item)
+            else item
+            for item in value
+        ]
+
+    @field_validator("limit_s", "evaluate_every_s")
+    @classmethod
+    def _positive(cls, value: float) -> float:
+        if value <= 0:
+            raise ValueError("is not positive; give seconds above 0")
+        return value
+
+    @field_validator("server_s")
+    @classmethod
+    def _not_negative(cls, value: float) -> float:
+        if value < 0:
+            raise ValueError("is negative; give 0 or more seconds")
+        return value
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Scenario:
+        needed_s = self.evaluate_every_s * self.target.smooth
+        if self.limit_s < self.evaluate_every_s:
+            raise ValueError(
+                f"limit_s: {self.limit_s:g} ends before the first evaluation at {self.evaluate_every_s:g} s; "
+                "give a longer limit, or evaluate more often"
+            )
+        if self.limit_s < needed_s:
+            raise ValueError(
+                f"limit_s: {self.limit_s:g} ends before {self.target.smooth} evaluations are made, at "
+                f"{needed_s:g} s, so the target can't be reached; give a longer limit, or a smaller "
+                "target.smooth"
+            )
+        if self.task.partition != "iid" and self.training.partition != "iid":
+            raise ValueError(
+                f"task.partition: '{self.task.partition}' and training.partition: "
+                f"'{self.training.partition}' are two divisions of the data; give one"
+            )
+        if all(group.joins_at > 0 for group in self.devices):
+            raise ValueError(
+                f"devices: the first joins at {min(g.joins_at for g in self.devices):g} s; "
+                "give one that is there from the beginning (joins_at: 0)"
+            )
+        for index, group in enumerate(self.devices):
+            if group.joins_at >= self.limit_s:
+                raise ValueError(
+                    f"devices.{index}.joins_at: {group.joins_at:g} is not before limit_s {self.limit_s:g}; "
+                    "give an earlier time, or leave the group out"
+                )
+        if len(self.virtual_devices()) > MOST_DEVICES:
+            raise ValueError(
+                f"devices: {len(self.virtual_devices())} are too many; give up to {MOST_DEVICES}"
+            )
+        names = [device.name for device in self.virtual_devices()]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise ValueError(f"devices: two are called '{twice}'; give the groups different names")
+        labels = [entry.shown for entry in self.compare]
+        if twice := next((label for label in labels if labels.count(label) > 1), None):
+            raise ValueError(f"compare: '{twice}' is there twice; leave one out, or give it another label")
+        return self
+
+    # ---- what follows from it ----------------------------------------------------------
+
+    @classmethod
+    def read(cls, path: Path) -> Scenario:
+        """The scenario in a YAML file, with its models' options checked. Raises OffbeatError."""
+        return cls.make(read_yaml(path, "SCENARIO.yaml"), str(path), folder=path.parent, name=path.stem)
+
+    @classmethod
+    def make(
+        cls, values: Mapping[str, Any], source: str, *, folder: Path = Path(), name: str = "scenario"
+    ) -> Scenario:
+        """A scenario of these values; paths in it are relative to `folder`. Raises OffbeatError."""
+        scenario = validate(cls, values, source)
+        from offbeat_cli.simulator.entries import check, located  # they need this module
+
+        scenario = scenario.model_copy(
+            update={
+                "name": scenario.name or name,
+                "tasks": tuple(folder / path for path in scenario.tasks),
+                "compare": tuple(located(entry, folder) for entry in scenario.compare),
+            }
+        )
+        try:
+            check(scenario)
+        except OffbeatError as error:
+            raise OffbeatError(f"{source}: {error.problem}", error.remedy) from error
+        return scenario
+
+    @property
+    def partition(self) -> str:
+        """iid or dirichlet:ALPHA."""
+        return self.task.partition if self.task.partition != "iid" else self.training.partition
+
+    def virtual_devices(self) -> list[VirtualDevice]:
+        """The fleet, in the order of the file."""
+        fleet = []
+        for number, group in enumerate(self.devices, start=1):
+            name = group.name or f"g{number}"
+            width = len(str(group.count))
+            for index in range(1, group.count + 1):
+                fleet.append(
+                    VirtualDevice(
+                        name=f"{name}-{index:0{width}}" if group.count > 1 else name,
+                        step_s=group.step_s,
+                        commit_s=group.commit_s,
+                        hold_s=group.hold_s,
+                        jitter=group.jitter,
+                        joins_s=group.joins_at,
+                        leaves_s=group.leaves_at,
+                        speeds=group.speeds,
+                        fixed_s=group.fixed_s,
+                    )
+                )
+        return fleet
+
+    @property
+    def labels(self) -> list[tuple[int, ...]]:
+        """Which classes each device's data holds, in the order of `virtual_devices`; empty: all."""
+        return [group.labels for group in self.devices for _ in range(group.count)]
+
+    @property
+    def heterogeneity(self) -> float:
+        """H = mean(v) / min(v) over the devices' speeds v at the beginning."""
+        speeds = [1.0 / device.step_s for device in self.virtual_devices()]
+        return math.fsum(speeds) / len(speeds) / min(speeds)
+
+    def run_settings(self, entry: Entry, seed: int) -> RunSettings:
+        """The run of one entry and seed, as a run's file would give it. Raises OffbeatError."""
+        training = validate(Training, {**self.training.model_dump(), **entry.training}, "training")
+        partition = self.task.partition if self.task.partition != "iid" else training.partition
+        target = self.target.model_dump(exclude_none=True)
+        values = {
+            "name": "simulated",
+            "task": {**self.task.model_dump(), "partition": partition},
+            "workers": len(self.virtual_devices()),
+            "sync": entry.sync,
+            "check_period_s": entry.check_period_s or self.check_period_s,
+            "training": {
+                "batch": training.batch,
+                "learning_rate": training.lr,
+                "momentum": training.momentum,
+                "weight_decay": training.weight_decay,
+                "seed": seed,
+            },
+            "target": {**target, "confirm": 1},
+            "limits": {"seconds": self.limit_s},
+            "evaluate": {"every_s": self.evaluate_every_s},
+        }
+        return validate(RunSettings, values, "run")
