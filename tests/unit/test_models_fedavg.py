@@ -94,7 +94,7 @@ def test_passes_take_the_place_of_tau():
 
 @pytest.mark.parametrize("options", [{"fraction": 0}, {"fraction": 1.1}, {"tau": 0}, {"tau": 3, "passes": 1}])
 def test_options_that_cannot_be_are_refused(options):
-    with pytest.raises(OffbeatError, match="sync.fedavg"):
+    with pytest.raises(OffbeatError, match=r"sync\.fedavg"):
         fedavg(**options)
 
 

@@ -144,7 +144,7 @@ def test_the_options_are_taken():
     "options", [{"min_steps": 0}, {"min_steps": 30}, {"deadline_factor": 0.9}, {"server_rate": 1.5}]
 )
 def test_options_that_cannot_be_are_refused(options):
-    with pytest.raises(OffbeatError, match="sync.fedcompass"):
+    with pytest.raises(OffbeatError, match=r"sync\.fedcompass"):
         fedcompass(**options)
 
 
