@@ -102,3 +102,21 @@ def test_speed_of_short_updates_is_steadier_than_the_updates() -> None:
         seen.append(speed.value)
     assert max(seen[10_000:]) - min(seen[10_000:]) < 0.0001
     assert seen[-1] == pytest.approx(0.0002, rel=0.1)
+
+
+def test_pace_goes_with_the_size_of_the_update() -> None:
+    pace = Pace(0.5)
+    assert pace.rest(0.1, 0.5) == pytest.approx(0.15)
+    assert pace.rest(0.1, 2.0) == pytest.approx(0.9)
+
+
+def test_step_time_of_another_batch_is_guessed_until_it_was_measured() -> None:
+    speed = StepTime()
+    speed.resize(2.0)
+    assert speed.value == 0, "nothing is known yet"
+    for _ in range(10):
+        speed.add(1.0)
+    speed.resize(0.25)
+    assert speed.value == pytest.approx(0.25)
+    speed.add(0.4)
+    assert speed.value == pytest.approx(0.4), "measured: nothing of the guess is left"

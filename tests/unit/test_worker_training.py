@@ -157,3 +157,81 @@ def test_an_error_ends_the_run_and_not_the_thread(bench: Callable[..., Bench]) -
     one.train(batch=0)
     assert "batch" in one.expect(training.Failed).error
     one.ready()
+
+
+def test_rest_waits_for_the_end_of_a_slow_update_and_keeps_what_was_done(bench: Callable[..., Bench]) -> None:
+    one = bench(0.3)
+    one.ready()
+    one.train(trigger=pb.Trigger(steps=3))
+    one.expect(training.Started)
+    one.until(lambda: one.trainer.report().time.paced_s > 0)
+    one.trainer.post(training.Rest())
+    one.until(lambda: one.trainer.report().time.wait_s > 0)
+    report = one.trainer.report()
+    assert report.steps == 1
+    assert report.time.compute_s + report.time.paced_s >= 0.3, "the update took its time"
+    assert one.events.empty()
+    one.train(trigger=pb.Trigger(steps=3))
+    one.expect(training.Started)
+    assert one.expect(Cut).steps == 3, "the update before the rest is in it"
+
+
+def test_rest_before_any_training_counts_as_waiting(bench: Callable[..., Bench]) -> None:
+    one = bench()
+    one.trainer.post(training.Rest())  # nothing is loaded: nobody's time
+    one.ready()
+    assert one.trainer.report().time.wait_s == 0
+    one.trainer.post(training.Rest())
+    one.until(lambda: one.trainer.report().time.wait_s > 0.05)
+    assert one.trainer.report().time.compute_s == 0
+
+
+def test_after_its_one_commit_of_a_generation_the_thread_waits_for_another(
+    bench: Callable[..., Bench],
+) -> None:
+    one = bench()
+    built = one.ready()
+    once = {"overlap": False, "once": True}
+    one.train(generation=1, **once)
+    one.expect(training.Started)
+    cut = one.expect(Cut)
+    assert (cut.once, cut.generation, cut.steps) == (True, 1, 3)
+    one.answer(cut, built)
+    one.until(lambda: one.trainer.report().commits == 1)
+    one.train(generation=1, **once)
+    time.sleep(0.1)
+    assert one.trainer.report().steps == 3
+    one.train(generation=2, **once)
+    second = one.expect(Cut)
+    assert (second.generation, second.steps) == (2, 3)
+    one.train(generation=3, **once)  # while it is on its way: no rest, and no training before it lands
+    time.sleep(0.1)
+    assert one.trainer.report().steps == 6
+    one.answer(second, built)
+    assert one.expect(Cut).generation == 3
+
+
+@pytest.mark.parametrize("message", [training.Leave(), training.Settle()])
+def test_a_thread_at_rest_still_answers(bench: Callable[..., Bench], message: training.Message) -> None:
+    one = bench()
+    built = one.ready()
+    one.train(generation=1, overlap=False, once=True)
+    one.expect(training.Started)
+    one.answer(one.expect(Cut), built)
+    one.until(lambda: one.trainer.report().commits == 1)
+    one.trainer.post(message)
+    one.expect(training.Left if isinstance(message, training.Leave) else training.Settled)
+    one.trainer.post(training.Prepare("r", pb.RunTask(name="digits"), 1, 32))
+    one.expect(training.Built)
+
+
+def test_emulated_slowness_goes_with_the_batch(bench: Callable[..., Bench]) -> None:
+    """The bench prepares with a batch of 32: an update of 1 takes a 32nd of the time, or as long as it takes."""
+    one = bench(8.0)
+    one.ready()
+    one.train(batch=1, trigger=pb.Trigger(steps=2))
+    one.expect(training.Started)
+    one.expect(Cut)
+    time_of = one.trainer.report().time
+    assert time_of.compute_s + time_of.paced_s >= 2 * 8.0 / 32
+    assert time_of.paced_s < 8.0
