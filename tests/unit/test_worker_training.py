@@ -226,7 +226,7 @@ def test_a_thread_at_rest_still_answers(bench: Callable[..., Bench], message: tr
 
 
 def test_emulated_slowness_goes_with_the_batch(bench: Callable[..., Bench]) -> None:
-    """The bench prepares with a batch of 32: an update of 1 takes a 32nd of the time, or as long as it takes."""
+    """The bench prepares with a batch of 32: an update of 1 takes a 32nd of the time, or longer."""
     one = bench(8.0)
     one.ready()
     one.train(batch=1, trigger=pb.Trigger(steps=2))
