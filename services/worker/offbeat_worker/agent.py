@@ -417,7 +417,7 @@ class WorkerAgent:
         ack = model.header.ack
         self._hand(model.header.version, model.vector, cut.sequence, ack)
         self._landed.set()
-        if cut.once and ack.outcome != ps.CommitAck.REFUSED:
+        if cut.once:
             self._committed_in = cut.generation
             now = self._directives.current
             if now.action == pb.WorkerDirective.TRAIN and now.once and now.generation == cut.generation:

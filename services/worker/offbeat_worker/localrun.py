@@ -65,7 +65,7 @@ class Cut:
     started_s: float  # monotonic, when the cut began
     overlap: bool
     shard_samples: int = 0  # that this device holds
-    once: bool = False  # the only one in its generation, unless it is refused
+    once: bool = False  # the only one in its generation
 
 
 @dataclass(frozen=True)
@@ -273,7 +273,6 @@ class LocalRun:
         if fresh.outcome == ps.CommitAck.REFUSED:
             dropped = accumulator.replace(vector)
             self._sgd.forget()
-            self._committed_in = None  # it does not count: the round still waits for one
             self.refused += 1
             self.dropped_steps += dropped
             log.warning("commit %d was refused, %d steps dropped: %s", fresh.sequence, dropped, fresh.reason)
