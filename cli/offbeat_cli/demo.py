@@ -192,6 +192,7 @@ def _start_scheduler(children: Children, todo: DemoPlan, folder: Path) -> tuple[
             "metrics_listen": "",
             "folder": folder / WORK / "scheduler",
             "report_every_s": REPORT_EVERY_S,
+            "models": [todo.run.sync.own[0]] if todo.run.sync.own else [],
         },
         environment=_environment(),
     )

@@ -22,7 +22,7 @@ from offbeat_cli.simulator.workloads import Workload
 from offbeat_core.clock import VirtualClock
 from offbeat_core.config import RunSettings
 from offbeat_scheduler import sync
-from offbeat_scheduler.models import make_model
+from offbeat_scheduler.models import ANYWHERE, make_model
 from offbeat_scheduler.stop import Outcome, StopRules, Verdict
 
 LEASE_S = 10.0
@@ -90,7 +90,7 @@ class Simulation:
         self._server_s, self._report_every_s, self._control_s = server_s, report_every_s, control_s
         self._progress = progress
         self._clock = VirtualClock()
-        self._model = model or make_model(run.sync, run)
+        self._model = model or make_model(run.sync, run, ANYWHERE)
         self._trainers = {
             device.name: Trainer(device, index, seed, workload.trainable)
             for index, device in enumerate(devices)

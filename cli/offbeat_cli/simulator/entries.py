@@ -10,7 +10,7 @@ from typing import Any
 from offbeat_cli.simulator.scenario import Entry, Scenario
 from offbeat_core.config import RunSettings, SyncSpec
 from offbeat_core.errors import OffbeatError
-from offbeat_scheduler.models import make_model
+from offbeat_scheduler.models import ANYWHERE, make_model
 from offbeat_scheduler.sync import SyncModel
 from offbeat_worker import tasks
 
@@ -29,7 +29,7 @@ class Prepared:
 def prepare(scenario: Scenario, entry: Entry, seed: int) -> Prepared:
     """The run and the model of an entry. Raises OffbeatError naming what is wrong."""
     run = scenario.run_settings(entry, seed)
-    model = make_model(run.sync, run)
+    model = make_model(run.sync, run, ANYWHERE)
     options = type(model.options)
     if OVERLAP not in options.model_fields:
         if entry.overlap:
@@ -44,7 +44,7 @@ def prepare(scenario: Scenario, entry: Entry, seed: int) -> Prepared:
         overlap = scenario.overlap if entry.overlap is None else entry.overlap
         spec = SyncSpec(model=run.sync.model, options={**run.sync.options, OVERLAP: overlap})
         run = run.model_copy(update={"sync": spec})
-        model = make_model(spec, run)
+        model = make_model(spec, run, ANYWHERE)
     return Prepared(run, model)
 
 

@@ -7,7 +7,7 @@ in this package, which alone may import services, and imports none of the rest o
 from __future__ import annotations
 
 from offbeat_core.config import RunSettings
-from offbeat_scheduler.models import make_model, models
+from offbeat_scheduler.models import ANYWHERE, make_model, models
 from offbeat_scheduler.sync import SyncModel
 
 
@@ -18,4 +18,4 @@ def names() -> list[str]:
 
 def check(run: RunSettings) -> type[SyncModel]:
     """The class of the run's model. Raises OffbeatError if there is none, or if its options don't hold."""
-    return type(make_model(run.sync, run))
+    return type(make_model(run.sync, run, ANYWHERE))
