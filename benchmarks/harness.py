@@ -7,7 +7,9 @@ bootstrap interval.
 
 from __future__ import annotations
 
+import argparse
 import json
+import math
 import os
 import platform
 import subprocess
@@ -27,6 +29,7 @@ from rich.table import Table
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
 WORK = HERE / "work"
+SEEDS = 5
 console = Console(width=None if sys.stdout.isatty() else 110)
 
 
@@ -47,6 +50,15 @@ class Bar:
 def progress(text: str) -> None:
     """One line, with the time, so that a log of a long run can be read."""
     print(f"[{time.strftime('%H:%M:%S')}] {text}", file=sys.stderr, flush=True)
+
+
+def arguments(name: str, about: str | None) -> argparse.ArgumentParser:
+    """What the benchmarks in virtual time have in common on their command line."""
+    parser = argparse.ArgumentParser(prog=f"make bench NAME={name}", description=about)
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="paired seeds to measure with")
+    parser.add_argument("--fresh", action="store_true", help="forget what an interrupted benchmark left")
+    parser.add_argument("--workers", type=int, help="processes; default: this machine's cores")
+    return parser
 
 
 def measured_on() -> dict[str, Any]:
@@ -87,6 +99,11 @@ def ratio_of_means(
     return float(a.mean() / b.mean()), float(low), float(high)
 
 
+def geometric_mean(values: Sequence[float]) -> float:
+    """Of values above 0: the mean that treats 1/2 and 2 alike."""
+    return math.exp(math.fsum(map(math.log, values)) / len(values))
+
+
 def crossing(
     points: Sequence[tuple[float, float]], target: float, *, every_s: float, smooth: int = 10
 ) -> float | None:
@@ -106,8 +123,14 @@ def crossing(
     return None
 
 
-def finish(name: str, bars: Sequence[Bar], rows: Sequence[dict[str, Any]], **more: Any) -> int:
-    """Print the table and the bars, write benchmarks/results/NAME.json, and return the exit code."""
+def finish(
+    name: str, bars: Sequence[Bar], rows: Sequence[dict[str, Any]], *, is_default: bool = True, **more: Any
+) -> int:
+    """Print the table and the bars, write benchmarks/results/NAME.json, and return the exit code.
+
+    A form of the benchmark that is not the default one (fewer seeds, quicker) is written to
+    benchmarks/work instead: it must not pass for the result.
+    """
     where = measured_on()
     if rows:
         table = Table(title=name)
@@ -126,8 +149,9 @@ def finish(name: str, bars: Sequence[Bar], rows: Sequence[dict[str, Any]], **mor
         f"Python {where['python']}, torch {where['torch']}, grpcio {where['grpcio']}, at {where['commit']}",
         highlight=False,
     )
-    RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"{name}.json"
+    folder = RESULTS if is_default else WORK
+    folder.mkdir(exist_ok=True)
+    path = folder / f"{name}.json"
     content = {
         "bars": [{**asdict(bar), "ok": bar.ok} for bar in bars],
         "rows": list(rows),
