@@ -3,99 +3,18 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
-from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from offbeat_core.manifest import Manifest, TensorSpec
-from offbeat_ps.fold import FoldRule, Sums, Weight, When
+from offbeat_ps.fold import FoldRule, Weight, When
 from offbeat_ps.inspection import Finding
-from offbeat_ps.instructions import (
-    Ack,
-    Add,
-    Apply,
-    Capture,
-    DropSums,
-    FoldSums,
-    Instruction,
-    Outcome,
-    Refusal,
-    Refuse,
-    Reply,
-)
-from offbeat_ps.run import MAX_WORKERS, OFFENCES, Commit, Refused, Rules, Run
-from offbeat_ps.store import Store
+from offbeat_ps.instructions import Outcome, Refusal
+from offbeat_ps.run import MAX_WORKERS, OFFENCES, Refused, Rules, Run
+from support.ps_world import World
 
-MANIFEST = Manifest((TensorSpec("weight", (1,)),))
 BARRIER = Rules(generation=1, slack=0, fold=FoldRule(When.AT_GATE))
-
-
-@dataclass
-class World:
-    """Carries out a run's instructions at once; each update is the number 1 times its weight."""
-
-    rules: Rules = field(default_factory=Rules)
-    now: float = 0.0
-
-    def __post_init__(self) -> None:
-        self.run = Run("r", self.rules, self.now)
-        self.store = Store(MANIFEST, np.zeros(1, "<f4"))
-        self.sums: dict[int, Sums] = {}
-        self.replies: dict[int, tuple[Ack, float]] = {}
-        self.refusals: dict[int, Refuse] = {}
-        self.captures: list[tuple[Capture, float]] = []
-        self.tokens = 0
-        self.values: dict[int, float] = {}
-        self.carry_out(self.run.seed(MANIFEST, self.now))
-        self.run.open()
-
-    @property
-    def model(self) -> float:
-        return float(self.store.snapshot().values[0])
-
-    def carry_out(self, instructions: list[Instruction]) -> None:
-        for i in instructions:
-            if isinstance(i, Apply):
-                self.store.apply(np.full(1, self.values[i.token], "<f4"), i.weight)
-            elif isinstance(i, Add):
-                sums = self.sums.setdefault(i.lot, Sums())
-                sums.add(np.full(1, self.values[i.token], "<f4"), i.weight)
-            elif isinstance(i, FoldSums):
-                self.store.fold(self.sums.pop(i.lot), i.scale, i.share)
-            elif isinstance(i, DropSums):
-                del self.sums[i.lot]
-            elif isinstance(i, Reply):
-                assert i.token not in self.replies
-                self.replies[i.token] = (i.ack, self.model)
-            elif isinstance(i, Refuse):
-                self.refusals[i.token] = i
-            elif isinstance(i, Capture):
-                self.captures.append((i, self.model))
-        assert self.store.version == self.run.version
-
-    def pull(self, *workers: str, incarnation: str = "first") -> None:
-        for worker in workers:
-            self.carry_out(self.run.pull(worker, incarnation, self.now))
-
-    def commit(self, worker: str, sequence: int, value: float = 1.0, **fields: Any) -> int:
-        self.tokens += 1
-        self.values[self.tokens] = value
-        made: dict[str, Any] = {"incarnation": "first", "generation": self.run.rules.generation, **fields}
-        self.carry_out(
-            self.run.commit(Commit(token=self.tokens, worker=worker, sequence=sequence, **made), self.now)
-        )
-        return self.tokens
-
-    def tick(self, now: float, lost_s: float = 0.0) -> None:
-        self.now = now
-        self.carry_out(self.run.tick(now, lost_s))
-
-    def ack(self, token: int) -> Ack:
-        return self.replies[token][0]
 
 
 # ---- counting ------------------------------------------------------------------------

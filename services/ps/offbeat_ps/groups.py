@@ -25,7 +25,7 @@ SOLE = 0
 class Group:
     """Some workers and their gate. `key` names the updates that wait for it; no other group has it.
 
-    `cycles`, `moves` and `restarts` are the gate's, as far as they were looked at.
+    `cycles` and `moves` are the gate's, as far as they were looked at.
     """
 
     key: int
@@ -33,7 +33,6 @@ class Group:
     gate: Gate
     cycles: int = 0
     moves: int = 0
-    restarts: int = 0
 
     @property
     def closed(self) -> bool:
@@ -86,7 +85,9 @@ class Groups:
         """Of a round: did each gate close? (Not so while nobody at all is there.)"""
         return all(group.closed for group in self._groups) and any(g.gate.level > 0 for g in self._groups)
 
-    def configure(self, rules: Rules, live: Set[str], done: Collection[str], now: float) -> list[Group]:
+    def configure(
+        self, rules: Rules, live: Set[str], done: Collection[str], now: float
+    ) -> tuple[list[Group], list[Group]]:
         """New rules.
 
         Args:
@@ -94,11 +95,12 @@ class Groups:
             done: who has committed in the new generation already.
 
         Returns:
-            The groups that ended.
+            The groups that ended, and those whose cycle was broken off, for their clocks began anew.
         """
         former = list(self._groups)
         known = {group.members: group for group in former if group.key != SOLE}
         self._groups, self._of = [], {}
+        restarted = []
         for _, rule in rules.gates():
             group = known.get(rule.members) if rules.groups else self._sole
             goes_on = (
@@ -109,7 +111,7 @@ class Groups:
                 and not rules.once
             )
             group = group or self._new(rule.members if rules.groups else frozenset(), live, now)
-            gate = group.gate
+            gate, restarts = group.gate, group.gate.restarts
             gate.configure(
                 gate.generation if goes_on else rules.generation,  # in which its clocks began
                 rule.slack,
@@ -120,10 +122,12 @@ class Groups:
                 done=done,
             )
             self._groups.append(group)
+            if gate.restarts != restarts:
+                restarted.append(group)
             if rules.groups:
                 self._of.update(dict.fromkeys(rule.members, group))
         self._sole = None if rules.groups else self._groups[0]
-        return [group for group in former if group not in self._groups]
+        return [group for group in former if group not in self._groups], restarted
 
     def _new(self, members: frozenset[str], live: Set[str], now: float) -> Group:
         """A group whose members that are there all have a commit of older rules under way."""

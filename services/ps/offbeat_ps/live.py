@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import functools
 import itertools
 import logging
@@ -60,6 +61,7 @@ class Answer:
 
     ack: Ack
     snapshot: Snapshot
+    held_s: float = 0.0  # by a gate
 
 
 @dataclass(frozen=True)
@@ -281,9 +283,12 @@ class LiveRun:
             if self.run.rules.timed:
                 self._wake.set()
             held = self.run.held.get(header.worker)
-            if held is not None and held.token == token:
-                on_hold()
-            return await call
+            if held is None or held.token != token:
+                return await call
+            since = self._clock.now()
+            on_hold()
+            answer = await call
+            return dataclasses.replace(answer, held_s=self._clock.now() - since)
         finally:
             self._calls.pop(token, None)
             self._updates.pop(token, None)

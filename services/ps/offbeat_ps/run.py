@@ -52,7 +52,7 @@ class _Waiting:
     sequence: int
     weight: float
     measure: float  # at the gate: its weight before the staleness lowered it
-    on_time: bool
+    in_cycle: bool
 
 
 @dataclass
@@ -130,16 +130,14 @@ class Run:
             done = tuple(n for n, e in self.ledger.entries.items() if e.generation >= rules.generation)
         if rules.generation != self.rules.generation:
             self._closed = 0
-        ended = self.groups.configure(rules, self.membership.live, done, now)
+        ended, restarted = self.groups.configure(rules, self.membership.live, done, now)
         how = (self.rules.fold.when, self.rules.fold.weight)
         changed = how != (rules.fold.when, rules.fold.weight)
         out: list[Instruction] = []
         if self.fold.rule.when is When.AT_GATE:
             for group in [*ended, *self.groups]:
-                broken = group.restarts != group.gate.restarts
-                group.restarts = group.gate.restarts
-                on_time = any(update.on_time for update in self._waiting.get(group.key, ()))
-                if changed or group in ended or (broken and on_time):
+                cut = group in restarted and any(u.in_cycle for u in self._waiting.get(group.key, ()))
+                if changed or cut or group in ended:
                     out += self._fold_waiting(group.key, now, group.members)
         elif changed:
             out += self._fold_waiting(SOLE, now)
@@ -363,7 +361,9 @@ class Run:
             weight = fold.waiting(commit.worker, measure, staleness)
             self._settle_number(commit, entry)
             self._count(commit, entry)
-            self._add(commit, group.key, weight, measure, passage is Passage.ON_TIME, out)
+            # One made for a generation of which this server has not heard waits for that one.
+            in_cycle = passage is Passage.ON_TIME and commit.generation <= self.rules.generation
+            self._add(commit, group.key, weight, measure, in_cycle, out)
             if passage is not Passage.ON_TIME:
                 self.counters.late += 1
                 return Outcome.LATE
@@ -418,13 +418,13 @@ class Run:
         lot: int,
         weight: float,
         measure: float,
-        on_time: bool,
+        in_cycle: bool,
         out: list[Instruction],
     ) -> None:
         """Let the update wait for its fold."""
         out.append(Add(commit.token, weight, lot))
         self._waiting.setdefault(lot, []).append(
-            _Waiting(commit.worker, commit.incarnation, commit.sequence, weight, measure, on_time)
+            _Waiting(commit.worker, commit.incarnation, commit.sequence, weight, measure, in_cycle)
         )
 
     # ---- what follows from any event ---------------------------------------------------

@@ -206,6 +206,7 @@ class Servicer(rpc.ParameterServerServicer):
                     )
                 )
                 reply.commits = ack.commits
+                reply.held_s = answer.held_s
                 directive = self._host.next_for(header.worker)
                 if directive is not None:
                     reply.next.CopyFrom(directive)
