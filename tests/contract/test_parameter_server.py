@@ -529,6 +529,8 @@ def test_a_barrier_holds_replies_and_folds_the_mean_of_updates_and_buffers(ps: A
             np.testing.assert_allclose(reply.values, vector(8, 8, 4), rtol=1e-6)
             assert reply.header.version == 1
             assert reply.ack.weight == pytest.approx(1 / 3)
+        # What a gate held is no property of the link: the worker takes it off its commit time.
+        assert [reply.header.held_s > 0 for reply in replies] == [False, True, True]
 
     ps(body)
 

@@ -111,6 +111,8 @@ class Trainer:
         self.in_flight = False
         self.cut_s = 0.0
         self.way_back_s = 0.0  # of the commit in flight
+        self.arrived_s = 0.0  # when it was at the server
+        self.held_s = 0.0  # so long a gate held it
         self.arrived: tuple[Snapshot, float, bool] | None = None  # a model, when it left the server, refused?
         self.standing = False  # still, until its commit is answered
         self.idle = True  # nothing to do until told

@@ -263,6 +263,7 @@ class Simulation:
             trainer.turn(Part.WAIT, now)  # held by the gate, if only for no time
         self._server.tick(now)
         name = trainer.device.name
+        trainer.arrived_s = now
         self._server.commit(name, update, base, steps, samples, now, generation=generation)
         self._moved()
 
@@ -277,6 +278,7 @@ class Simulation:
         if trainer.standing:
             trainer.turn(Part.TRAVEL, self._clock.now())
         self._vectors_sent += 1
+        trainer.held_s = self._clock.now() - trainer.arrived_s
         told = self._directives.get(answer.worker)
         self._clock.call_later(trainer.way_back_s, lambda: self._back(trainer, answer, told))
 
@@ -289,7 +291,7 @@ class Simulation:
         if told is not None and told is self._directives.get(answer.worker):
             self._follow(trainer, told)
         trainer.arrived = (answer.snapshot, answer.at_s, answer.refused)
-        trainer.commit_time.add(max(now - trainer.cut_s, SHORTEST_S))
+        trainer.commit_time.add(max(now - trainer.cut_s - trainer.held_s, SHORTEST_S))
         trainer.commits_timed += 1
         if trainer.standing or trainer.idle:
             trainer.standing = trainer.idle = False

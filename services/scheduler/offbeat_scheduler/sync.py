@@ -26,7 +26,7 @@ class Device:
     samples: int = 0  # samples trained on in this run
     shard_samples: int = 0  # n_k: samples that the device holds
     step_s: float = 0.0  # one local update, emulated slowness included
-    commit_s: float = 0.0  # O_i: from cutting the update to having the fresh model
+    commit_s: float = 0.0  # O_i: from cutting the update to having the fresh model, what a gate held it aside
     hold_s: float = 0.0  # of that, what holds the training thread
     train_loss: float = 0.0  # smoothed
     joined_s: float = 0.0  # when it began training, seconds since the run's training began

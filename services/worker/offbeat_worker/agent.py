@@ -399,8 +399,8 @@ class WorkerAgent:
             model = await self._bulk.commit(header, cut.vector, gated=not cut.overlap)
             if model.vector is None:
                 raise EOFError("the reply holds no model")
-            # O is what the commit took when it worked; an outage is not a property of the link.
-            self._commit_s.add(time.monotonic() - began)
+            # O is what the commit took when it worked; an outage or a gate is no property of the link.
+            self._commit_s.add(max(0.0, time.monotonic() - began - model.header.held_s))
             return model
 
         def again() -> None:

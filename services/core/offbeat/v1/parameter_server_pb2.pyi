@@ -137,7 +137,7 @@ class CommitAck(_message.Message):
     def __init__(self, sequence: _Optional[int] = ..., outcome: _Optional[_Union[CommitAck.Outcome, str]] = ..., reason: _Optional[str] = ..., weight: _Optional[float] = ..., checkpoint_epoch: _Optional[int] = ..., durable_epoch: _Optional[int] = ..., staleness: _Optional[int] = ...) -> None: ...
 
 class ModelHeader(_message.Message):
-    __slots__ = ("run_id", "version", "manifest_digest", "codec", "total_bytes", "server_incarnation", "ack", "next", "commits", "manifest")
+    __slots__ = ("run_id", "version", "manifest_digest", "codec", "total_bytes", "server_incarnation", "ack", "next", "commits", "manifest", "held_s")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     MANIFEST_DIGEST_FIELD_NUMBER: _ClassVar[int]
@@ -148,6 +148,7 @@ class ModelHeader(_message.Message):
     NEXT_FIELD_NUMBER: _ClassVar[int]
     COMMITS_FIELD_NUMBER: _ClassVar[int]
     MANIFEST_FIELD_NUMBER: _ClassVar[int]
+    HELD_S_FIELD_NUMBER: _ClassVar[int]
     run_id: str
     version: int
     manifest_digest: str
@@ -158,7 +159,8 @@ class ModelHeader(_message.Message):
     next: _common_pb2.WorkerDirective
     commits: int
     manifest: _common_pb2.Manifest
-    def __init__(self, run_id: _Optional[str] = ..., version: _Optional[int] = ..., manifest_digest: _Optional[str] = ..., codec: _Optional[_Union[_common_pb2.Codec, str]] = ..., total_bytes: _Optional[int] = ..., server_incarnation: _Optional[str] = ..., ack: _Optional[_Union[CommitAck, _Mapping]] = ..., next: _Optional[_Union[_common_pb2.WorkerDirective, _Mapping]] = ..., commits: _Optional[int] = ..., manifest: _Optional[_Union[_common_pb2.Manifest, _Mapping]] = ...) -> None: ...
+    held_s: float
+    def __init__(self, run_id: _Optional[str] = ..., version: _Optional[int] = ..., manifest_digest: _Optional[str] = ..., codec: _Optional[_Union[_common_pb2.Codec, str]] = ..., total_bytes: _Optional[int] = ..., server_incarnation: _Optional[str] = ..., ack: _Optional[_Union[CommitAck, _Mapping]] = ..., next: _Optional[_Union[_common_pb2.WorkerDirective, _Mapping]] = ..., commits: _Optional[int] = ..., manifest: _Optional[_Union[_common_pb2.Manifest, _Mapping]] = ..., held_s: _Optional[float] = ...) -> None: ...
 
 class ModelPart(_message.Message):
     __slots__ = ("header", "part")
