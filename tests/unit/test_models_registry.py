@@ -1,5 +1,7 @@
 """Which synchronization models there are, and how a run names one."""
 
+from pathlib import Path
+
 import pytest
 
 from offbeat_core.errors import OffbeatError
@@ -76,3 +78,21 @@ def test_every_option_is_described():
     for model in models().values():
         for name, field in model.Options.model_fields.items():
             assert field.description, f"{model.name}.{name}"
+
+
+def options_table():
+    """What docs/models.md says of options, from the models themselves."""
+    lines = ["| model | option | default | |", "|---|---|---|---|"]
+    for name, model in models().items():
+        for option, field in model.Options.model_fields.items():
+            shown = str(field.default).lower() if isinstance(field.default, bool) else str(field.default)
+            shown = "" if field.default is None else shown
+            lines.append(f"| `{name}` | `{option}` | {shown} | {field.description} |")
+    return "\n".join(lines) + "\n"
+
+
+def test_the_docs_show_each_model_and_each_option_with_its_default():
+    docs = (Path(__file__).parents[2] / "docs" / "models.md").read_text()
+    overview = docs.partition("### Options")[0]
+    assert [name for name in models() if f"`{name}`" not in overview] == []
+    assert options_table() in docs, f"docs/models.md, Options, should read:\n\n{options_table()}"
