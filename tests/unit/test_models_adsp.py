@@ -1,8 +1,15 @@
 """ADSP: equal commit counts on a fixed grid, without bursts and without oscillation."""
 
-import pytest
+import math
+from dataclasses import dataclass
 
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from offbeat_cli.simulator import PowerLaw, VirtualDevice, simulate
 from offbeat_scheduler.models import make_model
+from offbeat_scheduler.models.shown import ALL_DEADLINES, SPARE, Shown
 from offbeat_scheduler.sync import Device, Fleet, Grid
 from support.virtual import Hand, run_settings, trio
 
@@ -277,3 +284,213 @@ def test_the_hubs_load_bounds_the_rate():
     plan = model.decide(Fleet(0.5, devices, server_s=0.01))
     assert 200 * 0.01 / plan.interval_s <= 0.5
     assert any("parameter server" in note for note in plan.notes)
+
+
+# ---- devices that run in bursts ----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Throttled(VirtualDevice):
+    """It runs for a quarter of each `cycle_s` and stalls for the rest, as a container that may use a
+    quarter of a processor. `step_s` is what a step takes while it runs."""
+
+    cycle_s: float = 0.1
+
+    def step_at(self, now_s):
+        runs_s = self.cycle_s / 4
+        phase = now_s % self.cycle_s
+        left_s = max(0.0, runs_s - phase)
+        if self.step_s <= left_s:
+            return self.step_s
+        cycles, rest_s = divmod(self.step_s - left_s, runs_s)
+        return self.cycle_s - phase + cycles * self.cycle_s + rest_s
+
+
+class Watched:
+    """A model, and what the fleet was each time it was asked."""
+
+    def __init__(self, model):
+        self._model = model
+        self.counts = []  # (time, commits by device)
+
+    def observe(self, loss):
+        self._model.observe(loss)
+
+    def decide(self, fleet):
+        self.counts.append((fleet.now_s, {name: device.commits for name, device in fleet.devices.items()}))
+        return self._model.decide(fleet)
+
+    def apart(self, since_s):
+        """The most by which two counts differed at one time."""
+        return max(max(c.values()) - min(c.values()) for now_s, c in self.counts if now_s >= since_s)
+
+    def made(self, from_s, to_s):
+        """By device, commits between two moments."""
+        first = next(counts for now_s, counts in self.counts if now_s >= from_s)
+        last = next(counts for now_s, counts in self.counts if now_s >= to_s)
+        return {name: last[name] - first[name] for name in first}
+
+
+def live(devices, seconds, period_s=10.0, seed=0, **options):
+    """A run in virtual time with the demo's figures: reports each second, an evaluation every two."""
+    run = run_settings({"adsp": options}, period_s, evaluate={"every_s": 2}, target={"loss": 0.301})
+    model = Watched(make_model(run.sync, run))
+    result = simulate(
+        run,
+        devices,
+        PowerLaw(0.5, noise=0.01, seed=seed),
+        max_s=seconds,
+        server_s=0.002,
+        report_every_s=1.0,
+        control_s=0.01,
+        seed=seed,
+        model=model,
+    )
+    return model, result
+
+
+def containers(cycle_s, jitter=0.3):
+    """Three devices that may use three, two and one quarter of a processor; the last one in bursts."""
+    return [
+        VirtualDevice("container-1", 0.0067, 0.02, 0.002, jitter=jitter),
+        VirtualDevice("container-2", 0.01, 0.02, 0.002, jitter=jitter),
+        Throttled("container-3", 0.005, 0.02, 0.002, jitter=jitter, cycle_s=cycle_s),
+    ]
+
+
+@pytest.mark.parametrize("search", ["robust", "formula"])
+@pytest.mark.parametrize("cycle_s", [0.1, 0.2, 0.4])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_device_that_runs_in_bursts_commits_as_often_as_the_others(search, cycle_s, seed):
+    """Its mean step and commit fit a far shorter interval than the one that it can keep."""
+    model, result = live(containers(cycle_s), 200.0, seed=seed, search=search)
+    commits = [device.commits for device in result.devices.values()]
+    assert min(commits) >= 0.98 * max(commits)
+    assert result.plan.interval_s >= cycle_s * 0.75
+    # Nor is the interval longer than that takes.
+    assert result.plan.interval_s <= 2.5 * cycle_s
+    # What is missed of one check period is made up for in the next.
+    assert model.apart(since_s=100.0) <= max(6, 0.2 * 10.0 / result.plan.interval_s)
+
+
+@pytest.mark.parametrize("rate", [10, 25])
+def test_at_a_fixed_rate_that_its_bursts_allow_it_keeps_up_in_each_check_period(rate):
+    model, result = live(containers(0.1), 100.0, rate=rate)
+    commits = [device.commits for device in result.devices.values()]
+    assert max(commits) - min(commits) <= 1
+    for start_s in range(20, 90, 10):
+        made = model.made(start_s, start_s + 10).values()
+        assert max(made) - min(made) <= 1
+
+
+def test_the_interval_of_a_bursty_fleet_neither_swings_nor_stays_long_for_ever():
+    _, result = live(containers(0.2), 300.0, search="formula")
+    intervals = [plan.interval_s for now_s, plan in result.plans if now_s > 150]
+    assert max(intervals) <= 2 * min(intervals)
+    assert len(set(intervals)) <= 12
+
+    class Relieved(Throttled):
+        """The burden is gone after 100 s."""
+
+        def step_at(self, now_s):
+            return super().step_at(now_s) if now_s < 100 else self.step_s
+
+    fleet = [*containers(0.2)[:2], Relieved("container-3", 0.005, 0.02, 0.002, jitter=0.3, cycle_s=0.2)]
+    _, result = live(fleet, 600.0, search="formula")
+    before = next(plan.interval_s for now_s, plan in reversed(result.plans) if now_s < 100)
+    assert before > 0.15
+    assert result.plan.interval_s < before / 2
+
+
+def test_a_device_that_stalls_for_longer_than_the_others_care_for_does_not_hold_them_back():
+    fleet = containers(5.0)
+    alone, _ = live(fleet[:2], 100.0, search="formula")
+    _, result = live(fleet, 100.0, search="formula")
+    commits = {name: device.commits for name, device in result.devices.items()}
+    assert commits["container-1"] == pytest.approx(commits["container-2"], abs=3)
+    assert commits["container-1"] > 0.5 * alone.counts[-1][1]["container-1"]
+    assert any("container-3" in note for note in result.plan.notes)
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    steps=st.lists(st.floats(0.05, 1.0), min_size=2, max_size=5),
+    commit_s=st.floats(0.01, 0.5),
+    fits=st.floats(1.3, 4.0),
+    jitter=st.sampled_from([0.0, 0.1, 0.2]),
+    overlap=st.booleans(),
+    seed=st.integers(0, 5),
+)
+def test_commits_are_within_one_of_each_other_in_each_check_period(
+    steps, commit_s, fits, jitter, overlap, seed
+):
+    """Wherever a step and a commit fit the interval."""
+    need_s = math.exp(2 * jitter) * (max(steps) + commit_s)
+    rate = max(1, math.floor(20.0 / (fits * need_s)))
+    fleet = [VirtualDevice(f"d{i}", step_s, commit_s, 0.002, jitter=jitter) for i, step_s in enumerate(steps)]
+    model, _ = live(fleet, 201.0, period_s=20.0, seed=seed, rate=rate, overlap=overlap)
+    # Cumulative, at any time: so it holds of each check period.
+    assert model.apart(since_s=0.0) <= 1 + (jitter > 0)
+
+
+def shown(*windows, interval_s=0.1, measured_s=0.05, into=None):
+    """Windows of (deadlines dealt, missed), a check period of 10 s each."""
+    found = into or Shown(10.0)
+    for number, (dealt, missed) in enumerate(windows):
+        found.take(10.0 * number, interval_s, interval_s * dealt, dealt, missed, measured_s)
+    return found
+
+
+def test_a_device_needs_the_interval_that_it_was_seen_to_achieve():
+    assert shown((40, 12)).need_s == pytest.approx(SPARE * 0.1 * 40 / 28)
+
+
+@pytest.mark.parametrize("windows", [[(ALL_DEADLINES, 2)], [(100, 10)], [(5, 4)]])
+def test_few_misses_and_commits_that_come_late_show_nothing(windows):
+    assert shown(*windows).need_s == 0
+
+
+def test_who_made_no_commit_at_all_was_not_there():
+    assert shown((40, 40)).need_s == 0
+
+
+def test_who_was_cut_off_for_most_of_the_time_is_not_taken_for_slow_at_once():
+    assert shown((40, 39)).need_s == pytest.approx(0.16)
+
+
+def keeping_up(found, interval_s, periods):
+    """The needs after each of so many check periods without a miss."""
+    needs = []
+    for number in range(1, periods + 1):
+        found.take(1000.0 + 10.0 * number, interval_s, 10.0, round(10.0 / interval_s), 0, 0.05)
+        needs.append(found.need_s)
+    return needs
+
+
+def test_what_was_shown_fades_while_the_device_keeps_up():
+    found = shown((100, 20), interval_s=0.1)
+    needs = keeping_up(found, 0.13, 200)
+    assert needs == sorted(needs, reverse=True)
+    assert 0.8 * needs[0] < needs[4]
+    assert needs[-1] == 0
+
+
+def test_each_time_that_it_has_to_rise_again_it_stays_for_longer():
+    def held(found):
+        found.take(now_s := 10_000.0, 0.1, 10.0, 100, 30, 0.05)
+        need_s = found.need_s
+        while found.need_s == need_s:
+            now_s += 10.0
+            found.take(now_s, need_s, 10.0, 100, 0, 0.05)
+        return now_s
+
+    found = Shown(10.0)
+    first, second, third = (held(found) for _ in range(3))
+    assert first < second < third
+
+
+def test_an_interval_that_is_kept_is_not_too_short():
+    found = shown((100, 30))
+    assert found.need_s > 0.11
+    found.take(20.0, 0.11, 11.0, 100, 0, 0.05)
+    assert found.need_s == 0.11

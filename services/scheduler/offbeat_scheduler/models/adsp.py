@@ -9,12 +9,14 @@ segment may be shorter or longer than a check period, and is a checkpoint all th
 
 from __future__ import annotations
 
+import math
 from typing import Literal, cast
 
 from pydantic import Field, model_validator
 
 from offbeat_core.config import RunSettings, Settings
-from offbeat_scheduler.models.counts import ABSENT_PERIODS, EPSILON, LATE_TIMES, Account, Ledger, share
+from offbeat_scheduler.models.counts import ABSENT_PERIODS, EPSILON, Account, Ledger, share
+from offbeat_scheduler.models.shown import TOLERATED_COMMITS, Shown
 from offbeat_scheduler.search import (
     FixedRate,
     FormulaSearch,
@@ -98,14 +100,24 @@ class ADSP(SyncModel):
         self.search.observe(loss)
 
     def decide(self, fleet: Fleet) -> Plan:
-        pace = measure(fleet, self._period_s, overlap=self._options.overlap)
         counted_at_s = fleet.now_s - COUNTS_AGE_S if fleet.counted_at_s is None else fleet.counted_at_s
         self._counted_at_s = min(counted_at_s, fleet.now_s)
         self._keep_accounts(fleet)
+        pace = self._measure(fleet)
         if fleet.devices:
             self._advance(fleet, pace)
         self._decided_s = fleet.now_s
         return self._plan(fleet, pace)
+
+    def _measure(self, fleet: Fleet) -> Pace:
+        shown_s = {name: account.shown.need_s for name, account in self._accounts.items()}
+        return measure(
+            fleet,
+            self._period_s,
+            overlap=self._options.overlap,
+            shown_s=shown_s,
+            interval_s=self._segment.interval_s if self._segment is not None else 0.0,
+        )
 
     # ---- segments --------------------------------------------------------------------
 
@@ -129,25 +141,46 @@ class ADSP(SyncModel):
         """Close the books at `start_s` and give everyone its part of the segment that begins there."""
         if not _continues(self._grid, segment.interval_s, start_s) or self._segment is None:
             self._grid = Grid(segment.interval_s, start_s)
+        for device in fleet.devices.values():
+            self._settle(device, fleet.now_s)
         self._segment, self._start_s = segment, start_s
         self._target.go_on(start_s, segment.interval_s)
         self._triggers = {
-            name: self._deal(device, segment, start_s, fleet.now_s) for name, device in fleet.devices.items()
+            name: self._deal(device, pace, segment, start_s, fleet.now_s)
+            for name, device in fleet.devices.items()
         }
         self._note(fleet, pace, segment)
 
-    def _deal(self, device: Device, segment: Segment, start_s: float, now_s: float) -> Trigger:
+    def _deal(self, device: Device, pace: Pace, segment: Segment, start_s: float, now_s: float) -> Trigger:
         account = self._accounts[device.name]
-        late_s, counted_at_s = _late_s(device), self._counted_at_s
-        account.settle(now_s, counted_at_s, late_s, most=segment.commits)
         due, target = account.ledger.due(start_s), self._target.due(start_s)
-        if _exempt(device, segment.interval_s) or target - due > ABSENT_PERIODS * segment.commits:
-            account.forgive(self._target, now_s, counted_at_s, late_s)
+        if self._exempt(device, pace, segment.interval_s) or self._was_away(target - due, segment):
+            account.forgive(self._target, now_s, self._counted_at_s, need_s(device))
             return self._grid
         commits = share(target + segment.commits, due, segment.commits, segment.duration_s, need_s(device))
         interval_s = segment.interval_s if commits == segment.commits else segment.duration_s / commits
         account.ledger.go_on(start_s, interval_s)
         return self._grid if commits == segment.commits else Grid(interval_s, start_s)
+
+    def _settle(self, device: Device, now_s: float) -> None:
+        if self._segment is not None:
+            self._accounts[device.name].settle(now_s, self._counted_at_s, need_s(device), self._segment)
+
+    def _exempt(self, device: Device, pace: Pace, interval_s: float) -> bool:
+        """Can the device not keep this interval, whatever it does?"""
+        if max(device.step_s, device.commit_s) > interval_s:
+            return True
+        return device.name in pace.hopeless and self._needs_s(device) > interval_s
+
+    def _needs_s(self, device: Device) -> float:
+        """What a commit of it takes, by its measured times or by its counts."""
+        return max(need_s(device), self._accounts[device.name].shown.need_s)
+
+    def _was_away(self, lacking: int, segment: Segment) -> bool:
+        """Does a device lack more than it could have missed while it was there?"""
+        # A probe may be shorter than a check period.
+        commits = max(segment.commits, math.floor(self._period_s / segment.interval_s))
+        return lacking > ABSENT_PERIODS * commits
 
     # ---- who is there ------------------------------------------------------------------
 
@@ -161,11 +194,13 @@ class ADSP(SyncModel):
             if account is None or account.joined_s != device.joined_s or device.commits < account.counted:
                 # It joins, comes back, or the server's counts went back: no burst of commits.
                 self._accounts[name] = Account.open(
-                    self._target, fleet.now_s, device.commits, device.joined_s
+                    self._target, fleet.now_s, device.commits, device.joined_s, Shown(self._period_s)
                 )
                 self._triggers[name] = self._grid
             else:
-                account.see(device.commits, self._counted_at_s, _late_s(device))
+                account.see(device.commits, self._counted_at_s, need_s(device))
+                if account.missing(self._counted_at_s, need_s(device)) > TOLERATED_COMMITS:
+                    self._settle(device, fleet.now_s)  # not only at the next checkpoint
                 stayed = True
         if self._segment is not None and not stayed:
             self.search.pause(self._decided_s)  # for a while nobody trained at all
@@ -195,26 +230,18 @@ class ADSP(SyncModel):
         """What the operator should know. A note stays as it is while what it says holds: times jitter."""
         notes = {}
         for name, device in sorted(fleet.devices.items()):
-            if _exempt(device, segment.interval_s):
+            if self._exempt(device, pace, segment.interval_s):
                 about = f"{name} at {segment.interval_s:.6g}"
+                reason = f"a step takes {device.step_s:.3g} s and a commit {device.commit_s:.3g} s"
+                if (shown_s := self._needs_s(device)) > need_s(device):
+                    reason += f", and it was seen to commit every {shown_s:.3g} s"
                 notes[about] = self._notes.get(about) or (
-                    f"{name}: a step takes {device.step_s:.3g} s and a commit {device.commit_s:.3g} s; "
-                    f"the commit interval is {segment.interval_s:.3g} s. It commits as often as it can, "
-                    "less than the others"
+                    f"{name}: {reason}; the commit interval is {segment.interval_s:.3g} s. "
+                    "It commits as often as it can, less than the others"
                 )
         if pace.limited_by and not self._options.rate and segment.interval_s <= NEAR * pace.floor_s:
             notes["floor"] = f"the commit interval can't be shorter because of {pace.limited_by}"
         self._notes = notes
-
-
-def _exempt(device: Device, interval_s: float) -> bool:
-    """Can the device not keep this interval, whatever it does?"""
-    return max(device.step_s, device.commit_s) > interval_s
-
-
-def _late_s(device: Device) -> float:
-    """For how long a commit of the device may be due and not yet counted, seconds."""
-    return LATE_TIMES * need_s(device)
 
 
 def _continues(grid: Grid, interval_s: float, start_s: float) -> bool:

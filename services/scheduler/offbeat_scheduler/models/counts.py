@@ -12,6 +12,9 @@ import math
 from collections import deque
 from dataclasses import dataclass
 
+from offbeat_scheduler.models.shown import Shown
+from offbeat_scheduler.search import Segment
+
 LATE_TIMES = 2.0
 """A commit is missing if it was not counted within this times the step and the commit that it takes."""
 
@@ -19,7 +22,7 @@ CATCH_UP = 2
 """A device commits at most so many times as often as the others."""
 
 ABSENT_PERIODS = 4
-"""Who lacks more than so many segments' commits was away: that is not caught up."""
+"""Who lacks the commits of more than so many check periods was away: that is not caught up."""
 
 KEPT_PIECES = 16
 EPSILON = 1e-6
@@ -73,7 +76,9 @@ class Account:
             make up for (it joined late, was away, or can't keep pace).
         counted: c_i when last seen.
         opened_s: counts from before say nothing.
+        shown: what the missed deadlines say of its pace.
         behind: commits that it lacks, as last known exactly.
+        settled_s: when the books were last closed.
     """
 
     ledger: Ledger
@@ -81,39 +86,51 @@ class Account:
     counted: int
     joined_s: float
     opened_s: float
+    shown: Shown
     behind: int = 0
+    settled_s: float = 0.0
 
     @classmethod
-    def open(cls, target: Ledger, now_s: float, commits: int, joined_s: float) -> Account:
+    def open(cls, target: Ledger, now_s: float, commits: int, joined_s: float, shown: Shown) -> Account:
         """For a device that begins now: on a par with all others, whatever it committed before."""
-        return cls(target.copy(), target.due(now_s) - commits, commits, joined_s, now_s)
+        offset = target.due(now_s) - commits
+        return cls(target.copy(), offset, commits, joined_s, now_s, shown, settled_s=now_s)
 
-    def see(self, commits: int, counted_at_s: float, late_s: float) -> None:
-        """A count that held at `counted_at_s`; a commit may be `late_s` on its way."""
+    def see(self, commits: int, counted_at_s: float, need_s: float) -> None:
+        """A count that held at `counted_at_s`; a commit and the step that it waits for take `need_s`."""
         self.counted = commits
+        late_s = LATE_TIMES * need_s
         if counted_at_s - late_s < self.opened_s:
             return
         due = self.ledger.due(counted_at_s)
         if self.ledger.due(counted_at_s - late_s) == due:
             self.behind = due - commits - self.offset
 
-    def settle(self, now_s: float, counted_at_s: float, late_s: float, most: int) -> None:
-        """Put in the books what is missing, or was made too often. A surplus beyond `most` is an error of
-        counting, not of pace."""
-        have = self.counted + self.offset
-        at_least = self.ledger.due(counted_at_s - late_s) - have
-        at_most = self.ledger.due(now_s) - have
-        behind = min(max(self.behind, at_least), at_most)
-        if -behind > most:
-            self.offset += behind
-        else:
-            self.ledger.shift(-behind)
-        self.behind = 0
+    def missing(self, counted_at_s: float, need_s: float) -> int:
+        """How many commits are missing at least, of those that the books still say to be due."""
+        return self.ledger.due(counted_at_s - LATE_TIMES * need_s) - self.counted - self.offset
 
-    def forgive(self, target: Ledger, now_s: float, counted_at_s: float, late_s: float) -> None:
+    def settle(self, now_s: float, counted_at_s: float, need_s: float, segment: Segment) -> None:
+        """Put in the books what is missing, or was made too often, in the segment up to now.
+
+        A surplus beyond what it asks for is an error of counting, not of pace.
+        """
+        at_least = self.missing(counted_at_s, need_s)
+        at_most = self.ledger.due(now_s) - self.counted - self.offset
+        behind = min(max(self.behind, at_least), at_most)
+        dealt = self.ledger.due(now_s) - self.ledger.due(self.settled_s)
+        span_s, self.settled_s, self.behind = now_s - self.settled_s, now_s, 0
+        if -behind > segment.commits:
+            self.offset += behind
+            return
+        self.ledger.shift(-behind)
+        if need_s <= segment.interval_s:  # else its measured times explain what is missing
+            self.shown.take(now_s, segment.interval_s, span_s, dealt, behind, need_s)
+
+    def forgive(self, target: Ledger, now_s: float, counted_at_s: float, need_s: float) -> None:
         """On a par with all others from now on."""
         self.ledger = target.copy()
-        self.offset = target.due(max(0.0, counted_at_s - late_s)) - self.counted
+        self.offset = target.due(max(0.0, counted_at_s - LATE_TIMES * need_s)) - self.counted
         self.opened_s, self.behind = now_s, 0
 
 

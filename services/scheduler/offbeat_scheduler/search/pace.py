@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,8 +17,13 @@ HUB_UTILISATION = 0.5
 MOST_COMMITS = 1000
 """No more commits per check period, however fast everything is."""
 
+SHRINK = 4.0
+"""The interval becomes shorter by this factor at most, from one segment to the next."""
+
 HOPELESS_TIMES_MEDIAN = 20.0
 """A device that needs so many times what the median device needs does not hold the others back."""
+
+_NOTHING: Mapping[str, float] = {}
 
 
 @dataclass(frozen=True)
@@ -80,8 +85,21 @@ def need_s(device: Device) -> float:
     return device.step_s + device.commit_s
 
 
-def measure(fleet: Fleet, check_period_s: float, *, overlap: bool) -> Pace:
-    """The pace of a fleet."""
+def measure(
+    fleet: Fleet,
+    check_period_s: float,
+    *,
+    overlap: bool,
+    shown_s: Mapping[str, float] = _NOTHING,
+    interval_s: float = 0.0,
+) -> Pace:
+    """The pace of a fleet.
+
+    Args:
+        shown_s: by device, the interval that its own commit counts show it to need, where that is known.
+        interval_s: the one in force; 0: none. Commit times depend on it, by the load that
+            commits are, so what was measured under it says little of a much shorter one.
+    """
     devices = [fleet.devices[name] for name in sorted(fleet.devices)]
     step = _filled([device.step_s for device in devices])
     commit = _filled([device.commit_s for device in devices])
@@ -91,7 +109,9 @@ def measure(fleet: Fleet, check_period_s: float, *, overlap: bool) -> Pace:
         held=hold if overlap else commit,
         delay=commit if overlap else np.zeros_like(commit),
     )
-    floor_s, limited_by, hopeless = _floor(devices, fleet.server_s, check_period_s)
+    floor_s, limited_by, hopeless = _floor(devices, fleet.server_s, check_period_s, shown_s)
+    if floor_s < interval_s / SHRINK:
+        floor_s, limited_by = interval_s / SHRINK, ""
     return Pace(
         now_s=fleet.now_s,
         check_period_s=check_period_s,
@@ -115,9 +135,11 @@ def _filled(values: Sequence[float]) -> np.ndarray:
 
 
 def _floor(
-    devices: Sequence[Device], server_s: float, check_period_s: float
+    devices: Sequence[Device], server_s: float, check_period_s: float, shown_s: Mapping[str, float]
 ) -> tuple[float, str, tuple[str, ...]]:
-    needs = {device.name: need_s(device) for device in devices if need_s(device) > 0}
+    measured = {device.name: need_s(device) for device in devices}
+    needs = {name: max(need, shown_s.get(name, 0.0)) for name, need in measured.items()}
+    needs = {name: need for name, need in needs.items() if need > 0}
     middle = statistics.median(needs.values()) if needs else 0.0
     hopeless = tuple(
         name for name, need in needs.items() if need > check_period_s or need > HOPELESS_TIMES_MEDIAN * middle
@@ -128,7 +150,11 @@ def _floor(
     limits = {
         "": check_period_s / MOST_COMMITS,
         "the parameter server's load": hub_s,
-        f"the step and commit time of {slowest}": kept.get(slowest, 0.0),
+        (
+            f"the commits that {slowest} was seen to make"
+            if shown_s.get(slowest, 0.0) > measured.get(slowest, 0.0)
+            else f"the step and commit time of {slowest}"
+        ): kept.get(slowest, 0.0),
     }
     limit = max(limits, key=lambda name: limits[name])
     return min(limits[limit], check_period_s), limit, hopeless

@@ -329,8 +329,8 @@ class RobustSearch(Search):
 def _speed_changed(then: Pace, now: Pace) -> bool:
     bound = math.log(1 + CHANGE)
     pairs = [(then.step_s[name], now.step_s[name]) for name in then.step_s if name in now.step_s]
-    if then.floor_s > 0 and now.floor_s > 0:
-        pairs.append((then.floor_s, now.floor_s))
+    if then.travel_s > 0 and now.travel_s > 0:
+        pairs.append((then.travel_s, now.travel_s))
     return any(abs(math.log(after / before)) > bound for before, after in pairs)
 
 
