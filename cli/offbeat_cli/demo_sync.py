@@ -13,12 +13,12 @@ from typing import Any
 
 import yaml
 
+from offbeat_core.config import OWN_MODEL
 from offbeat_core.errors import ExitCode, OffbeatError
 
 FLAGS = {"rate": "--rate", "search": "--search", "overlap": "--no-overlap"}
 """Options of a model that the demo has an option of its own for."""
 
-OWN_FILE = re.compile(r"(?P<file>.+\.py)(?P<name>:.*)?")
 REMEDY = "give a name such as bsp, NAME:VALUE, or '{NAME: {OPTION: VALUE}}'"
 
 
@@ -50,8 +50,8 @@ def read(text: str) -> str | dict[str, Any]:
 
 
 def _absolute(name: str) -> str:
-    own = OWN_FILE.fullmatch(name)
-    return f"{Path(own['file']).resolve()}{own['name'] or ''}" if own else name
+    own = OWN_MODEL.fullmatch(name)
+    return f"{Path(own['file']).resolve()}{name[own.end('file') :]}" if own else name
 
 
 def explain(error: OffbeatError, flags: Mapping[str, Any]) -> OffbeatError:

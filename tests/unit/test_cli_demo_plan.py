@@ -88,6 +88,8 @@ def test_an_own_option_of_the_demo_adds_to_those_of_the_model():
 def test_the_file_of_an_own_model_is_found_wherever_the_scheduler_starts(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert demo_sync.read("mine.py:Mine") == f"{tmp_path}/mine.py:Mine"
+    assert demo_sync.read("mine.py:Mine:3") == f"{tmp_path}/mine.py:Mine:3"
+    assert demo_sync.read("mine.py") == f"{tmp_path}/mine.py"
     assert demo_sync.read("{mine.py:Mine: {k: 2}}") == {f"{tmp_path}/mine.py:Mine": {"k": 2}}
 
 
