@@ -43,7 +43,7 @@ class Setting:
         sync = json.loads(self.sync)
         if isinstance(sync, dict):
             ((name, options),) = sync.items()
-            sync = f"{name}({', '.join(f'{key}={value:g}' for key, value in options.items())})"
+            sync = f"{name}({', '.join(f'{key}={_shown(value)}' for key, value in options.items())})"
         return f"{sync}{' overlapped' if self.overlap else ''} lr={self.lr:g}"
 
 
@@ -118,6 +118,10 @@ def _further(best: Setting, tried: Iterable[Setting]) -> list[Setting]:
     if best.lr == min(rates):
         return [replace(best, lr=best.lr / 2)]
     return []
+
+
+def _shown(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _mean(values: Sequence[float]) -> float:
