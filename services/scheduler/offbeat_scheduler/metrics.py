@@ -137,6 +137,11 @@ def _workers(status: pb.Status) -> Iterator[Metric]:
     yield gauges("train_loss", "Smoothed; its data stays on the device.", [r.train_loss for r in reports])
     yield gauges("staleness", "Versions that its last commit was behind.", [w.staleness for w in workers])
     yield gauges("interval_seconds", "Commit interval in force for it.", [w.interval_s for w in workers])
+    yield gauges(
+        "resting",
+        "1 while the plan lets it rest.",
+        [float(r.phase == pb.WorkerReport.RESTING) for r in reports],
+    )
     yield gauges("error", "1 while it can't take part.", [float(bool(w.error)) for w in workers])
     time = CounterMetricFamily(
         "offbeat_worker_time_seconds", "Where its training thread's time went.", labels=["worker", "share"]

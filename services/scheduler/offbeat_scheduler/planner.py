@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from offbeat_core.config import RunSettings
 from offbeat_scheduler.directives import Wording
@@ -78,6 +79,7 @@ class Planner:
         try:
             plan = self._model.decide(fleet)
             check(plan, fleet)
+            plan = _frozen(plan)
         except Exception as error:
             raise self._explain(error) from error
         old, self.plan = self.plan, plan
@@ -160,6 +162,20 @@ class Planner:
             # A note may come and go with each measurement: it is said once.
             self._out.warn(f"note:{note}", note, say=note not in self._said)
             self._said = (*(said for said in self._said if said != note), note)[-NOTES:]
+
+
+def _frozen(plan: Plan) -> Plan:
+    """Of its own: a model that goes on changing what it gave would hide what is new in its next plan."""
+    return replace(
+        plan,
+        triggers=dict(plan.triggers),
+        batches=dict(plan.batches),
+        cohort=tuple(plan.cohort),
+        groups=tuple(replace(group, members=tuple(group.members)) for group in plan.groups),
+        resting=frozenset(plan.resting),
+        notes=tuple(plan.notes),
+        probes=tuple(plan.probes),
+    )
 
 
 def _shared(plan: Plan) -> tuple[object, ...]:
