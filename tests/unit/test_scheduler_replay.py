@@ -25,7 +25,7 @@ from offbeat_scheduler.events import (
     record,
 )
 from offbeat_scheduler.replay import replay
-from offbeat_scheduler.sync import Fold, Gate, Plan, Steps
+from offbeat_scheduler.sync import Fold, Gate, Group, Passes, Plan, Steps
 from support.scheduler_world import FakeModel, W, World, grid_plan, run_settings
 
 
@@ -41,7 +41,23 @@ class Restless(FakeModel):
             cohort = tuple(fleet.devices)
             triggers = {name: Steps(1 + int(interval)) for name in cohort}
             return Plan(triggers, Gate(slack=0), Fold("at_gate"), cohort, wake_at_s=fleet.now_s + interval)
+        if len(self.decisions) % 5 == 3:
+            return a_round(fleet, 1 + int(interval))
         return grid_plan(fleet, interval, origin_s=fleet.now_s / 3, wake_at_s=fleet.now_s + interval)
+
+
+def a_round(fleet, number):
+    """One device trains, in a group of its own and with a batch of its own; the others rest."""
+    chosen, *others = sorted(fleet.devices)
+    return Plan(
+        {chosen: Passes(number)},
+        fold=Fold("at_gate", "per_step", staleness_power=0.5),
+        groups=(Group((chosen,), Gate(slack=0, deadline_s=7.0)),),
+        resting=frozenset(others),
+        round=number + fleet.closed,
+        batches={chosen: 8 + number},
+        wake_at_s=fleet.now_s + 3.0,
+    )
 
 
 def make_model(spec, run):
@@ -185,7 +201,12 @@ def test_whatever_happens_replays_to_identical_decisions(tmp_path_factory, opera
             worker.say(phase=W.FAILED, error="it broke")
         elif what == "say":
             worker.say(steps=worker.report.steps + int(amount * 10), step_s=amount / 100, train_loss=amount)
-            ps.say(commits=ps.report.commits + 1, busy_s=ps.report.busy_s + amount / 1000)
+            ps.say(
+                commits=ps.report.commits + 1,
+                busy_s=ps.report.busy_s + amount / 1000,
+                generation=world.last("ps", "server").generation,
+                closed=int(amount),
+            )
         elif what == "evaluate":
             evaluator.evaluate(number + 2, amount / 10, 1 - amount / 12)
     world.wait(15)
@@ -258,3 +279,76 @@ def test_only_runs_have_a_log(tmp_path, run_id):
     (tmp_path / "events.jsonl").write_text("x")
     log = EventLog(tmp_path / "runs")
     assert log.path(run_id) is None
+
+
+# ---- a log that has grown large ---------------------------------------------------------
+
+
+def a_long_run(world, minutes):
+    ps, evaluator, (w1, w2) = world.training(2, target={"accuracy": 0.99})
+    for minute in range(minutes):
+        world.wait(60)
+        w1.say(steps=100 * minute, step_s=0.1)
+        ps.say(commits=minute, counts=[pb.CommitCount(worker=name, commits=minute) for name in ("w1", "w2")])
+        ps.say(counts=[])
+        evaluator.evaluate(minute + 2, 1 / (minute + 1))
+    world.stop()
+    for worker in (w1, w2):
+        worker.say(final=True)
+    ps.say(finished=True, model_path="/data/m.safetensors")
+
+
+def lines_of(world):
+    return list(map(json.loads, world.log_lines()))
+
+
+def abridged_world(tmp_path, full_bytes):
+    world = World(tmp_path)
+    world.event_log = EventLog(tmp_path, full_bytes=full_bytes)
+    return world
+
+
+def test_a_log_that_has_grown_large_goes_on_in_short_and_replays_up_to_there(tmp_path):
+    whole = World(tmp_path / "whole")
+    a_long_run(whole, 20)
+    world = abridged_world(tmp_path / "short", 20_000)
+    a_long_run(world, 20)
+    lines = lines_of(world)
+    mark = next(i for i, line in enumerate(lines) if line.get("event") == "Abridged")
+    assert len("".join(world.log_lines()[:mark])) < 30_000
+    assert len(world.log_lines()) < len(whole.log_lines()) / 10
+    steps = list(replay(world.log_lines(), whole._make_model))
+    assert 20 < len(steps) < mark
+    assert [step.event for step in steps if not step.is_same] == []
+    kinds = {line.get("event") or line["decision"] for line in lines[mark:]}
+    assert {"WorkerReported", "ServerReported", "Evaluated", "StopRequested", "PhaseChanged"} <= kinds
+    assert "SendTo" not in kinds
+
+
+def test_what_a_person_reads_of_a_long_run_is_all_there(tmp_path):
+    world = abridged_world(tmp_path, 5_000)
+    a_long_run(world, 30)
+    lines = lines_of(world)
+    evaluations = {
+        line["report"]["version"]
+        for line in lines
+        if line.get("event") == "Evaluated" and "version" in line["report"]
+    }
+    assert evaluations == set(range(2, 32))
+    counts = {}
+    for line in lines:
+        if line.get("event") == "ServerReported":
+            counts.update({c["worker"]: c.get("commits", 0) for c in line["report"].get("counts", ())})
+    assert counts == {"w1": 29, "w2": 29}, "also of reports that were left out"
+    last = [line for line in lines if line.get("event") == "WorkerReported"][-1]
+    assert last["report"]["final"]
+    phases = [line["phase"] for line in lines if line.get("decision") == "PhaseChanged"]
+    assert phases[-1] == "idle"
+
+
+def test_the_next_run_has_a_whole_log_again(tmp_path):
+    world = abridged_world(tmp_path, 20_000)
+    a_long_run(world, 20)
+    world.submit(workers=2)
+    world.wait(3)
+    assert "Abridged" not in {line.get("event") for line in lines_of(world)}

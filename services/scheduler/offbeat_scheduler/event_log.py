@@ -5,7 +5,10 @@
     {"t": 1.25, "event": "WorkerReported", ...} then all events, each followed by
     {"t": 1.25, "decision": "SendTo", ...}      what was decided upon it
 
-Nothing is held in memory. A disk that is full or read-only stops the log, not the run.
+Nothing is held in memory. A disk that is full or read-only stops the log, not the run. A run
+that fills `full_bytes` goes on in short, after a line that says so; it replays up to there:
+
+    {"t": 86400.5, "event": "Abridged"}
 """
 
 from __future__ import annotations
@@ -16,11 +19,16 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Any
 
+from offbeat_scheduler.abridged import Abridged
 from offbeat_scheduler.events import Event, HubState, Instruction, plain, record
 from offbeat_scheduler.timing import since
 
 EVENTS = "events.jsonl"
 SETTINGS = "run.yaml"
+ABRIDGED = "Abridged"
+
+FULL_BYTES = 256 * 1024 * 1024
+"""Ten workers take about a day."""
 
 
 class EventLog:
@@ -29,11 +37,15 @@ class EventLog:
     Args:
         folder: of all runs; None keeps nothing.
         keep_runs: so many newest ones stay.
+        full_bytes: a run's log that is larger goes on abridged.
     """
 
-    def __init__(self, folder: Path | None, keep_runs: int = 20) -> None:
+    def __init__(self, folder: Path | None, keep_runs: int = 20, full_bytes: int = FULL_BYTES) -> None:
         self._folder = folder
         self._keep_runs = keep_runs
+        self._full_bytes = full_bytes
+        self._written = 0  # bytes of this run's log
+        self._abridged: Abridged | None = None
         self._file: IO[str] | None = None
         self._submitted = 0.0
         self.run_id = ""
@@ -55,6 +67,7 @@ class EventLog:
         self.end()
         self.run_id = run_id
         self._submitted = now
+        self._written, self._abridged = 0, None
         self.problem = ""
         if self._folder is None:
             return
@@ -72,7 +85,14 @@ class EventLog:
         """An event and what was decided upon it."""
         if self._file is None:
             return
-        self._write(now, record(event), *map(record, decisions))
+        if self._abridged is None and self._written >= self._full_bytes:
+            self._abridged = Abridged()
+            self._write(now, {"event": ABRIDGED})
+        kept: Event | None = event
+        if self._abridged is not None:
+            kept = self._abridged.event(event, now)
+            decisions = self._abridged.decisions(decisions)
+        self._write(now, *([record(kept)] if kept else []), *map(record, decisions))
 
     def end(self) -> None:
         if self._file is not None:
@@ -83,12 +103,14 @@ class EventLog:
                 self._fail(error)
 
     def _write(self, now: float, *lines: dict[str, Any]) -> None:
-        if self._file is None:
+        if self._file is None or not lines:
             return
         t = since(self._submitted, now)
         try:
-            self._file.write("".join(json.dumps({"t": t, **line}) + "\n" for line in lines))
+            text = "".join(json.dumps({"t": t, **line}) + "\n" for line in lines)
+            self._file.write(text)
             self._file.flush()
+            self._written += len(text)  # ASCII
         except OSError as error:
             self._fail(error)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from offbeat_core.errors import OffbeatError
+from offbeat_scheduler.event_log import ABRIDGED
 from offbeat_scheduler.events import HubState, read_event, record
 from offbeat_scheduler.hub import Hub, MakeModel
 
@@ -27,7 +28,7 @@ class Step:
 
 
 def replay(lines: Iterable[str], make_model: MakeModel) -> Iterator[Step]:
-    """Step by step. Raises OffbeatError where the lines are no event log."""
+    """Step by step, up to where the log is abridged. Raises OffbeatError where the lines are no event log."""
     steps = _read(lines)
     t, first, _ = next(steps, (0.0, {}, []))
     if first.get("event") != "HubState":
@@ -41,7 +42,10 @@ def replay(lines: Iterable[str], make_model: MakeModel) -> Iterator[Step]:
 
 
 def _read(lines: Iterable[str]) -> Iterator[tuple[float, dict[str, Any], list[dict[str, Any]]]]:
-    """(t, event, its decisions); a last line that was cut off is left out, with its event."""
+    """(t, event, its decisions), as far as all are there.
+
+    A last line that was cut off is left out, with its event.
+    """
     event: dict[str, Any] | None = None
     t, decisions = 0.0, []
     for number, line in enumerate(lines, 1):
@@ -57,6 +61,8 @@ def _read(lines: Iterable[str]) -> Iterator[tuple[float, dict[str, Any], list[di
             continue
         if event is not None:
             yield t, event, decisions
+        if values.get("event") == ABRIDGED:
+            return
         t, event, decisions = at, values, []
     if event is not None:
         yield t, event, decisions
