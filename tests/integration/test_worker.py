@@ -25,6 +25,7 @@ import torch
 from offbeat.v1 import common_pb2 as pb
 from offbeat.v1 import scheduler_pb2 as sc
 from offbeat_core.errors import OffbeatError
+from offbeat_core.manifest import ANOTHER_MODEL
 from offbeat_worker import bulk
 from offbeat_worker.evaluator import HeldOut
 from offbeat_worker.localrun import Site
@@ -374,6 +375,7 @@ def test_worker_with_another_model_says_what_differs(play: Callable[..., None]) 
         await hub.phase(sc.WorkerReport.IDLE)
         hub.prepare(task={"options": {"width": "9"}})
         await hub.phase(sc.WorkerReport.FAILED)
+        assert hub.scheduler.worker.error.startswith(ANOTHER_MODEL)
         assert "0.weight" in hub.scheduler.worker.error
         assert "[9, 2]" in hub.scheduler.worker.error
 

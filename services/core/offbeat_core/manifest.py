@@ -15,6 +15,9 @@ from offbeat.v1 import common_pb2 as pb
 
 FLOAT32_BYTES = 4
 
+ANOTHER_MODEL = "the model built here is not the run's"
+"""So begins what a device says whose manifest differs; the scheduler adds whose model the run's is."""
+
 
 @dataclass(frozen=True)
 class TensorSpec:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from offbeat.v1 import common_pb2 as common
 from offbeat.v1 import scheduler_pb2 as pb
 from offbeat_core.config import RunSettings
+from offbeat_core.manifest import ANOTHER_MODEL
 from offbeat_scheduler.directives import Wording
 from offbeat_scheduler.fleet import Server, Stage, Worker
 from offbeat_scheduler.membership import Agent, Membership
@@ -116,7 +117,7 @@ class Roster:
             self.changed = True
             self.fleet_changed = self.fleet_changed or worker.stage is Stage.TRAINING
             worker.stage = Stage.FAILED
-            worker.problem = report.error or "it gives no reason"
+            worker.problem = self.explain(worker.name, report.error) or "it gives no reason"
             self._out.warn(f"worker:{worker.name}", f"{worker.name} failed: {worker.problem}")
         elif (
             report.phase in HOLDS_MODEL
@@ -127,6 +128,12 @@ class Roster:
             worker.stage = Stage.READY
             worker.problem = ""
             self._out.clear(f"worker:{worker.name}")
+
+    def explain(self, name: str, error: str) -> str:
+        """What a device says went wrong. Where its model is another one, also whose the run's is."""
+        if error.startswith(ANOTHER_MODEL) and self._seeder not in ("", name):
+            return f"{error} (the run's is what {self._seeder} built; if no other agrees, mend that one)"
+        return error
 
     def server_attends(self, agent: Agent) -> None:
         """This process holds the run's model from now on; what workers loaded, another held."""

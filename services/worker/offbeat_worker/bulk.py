@@ -21,7 +21,7 @@ from offbeat.v1 import common_pb2 as pb
 from offbeat.v1 import parameter_server_pb2 as ps
 from offbeat.v1 import parameter_server_pb2_grpc as ps_grpc
 from offbeat_core import parts
-from offbeat_core.manifest import Manifest
+from offbeat_core.manifest import ANOTHER_MODEL, Manifest
 
 PART_S = 120.0
 """Half a mebibyte at 35 kbit/s; a slower link is a broken one."""
@@ -223,7 +223,7 @@ class Bulk:
             if header.HasField("manifest") and (
                 difference := manifest.difference(Manifest.from_proto(header.manifest))
             ):
-                raise ManifestMismatch(difference)
+                raise ManifestMismatch(f"{ANOTHER_MODEL}: {difference}")
             expected_bytes = manifest.total_bytes
         if header.total_bytes != expected_bytes:
             raise parts.StreamError(f"a model of {header.total_bytes} bytes instead of {expected_bytes}")
