@@ -8,6 +8,10 @@ import pytest
 
 from offbeat.v1 import scheduler_pb2 as pb
 from offbeat_core.config import RunSettings, parse_yaml, validate
+from offbeat_core.errors import OffbeatError
+from offbeat_scheduler.directives import Wording
+from offbeat_scheduler.run import Run
+from offbeat_scheduler.submission import read_run
 from support.scheduler_live import live_scheduler
 
 RUN = "task: digits\nsync: fake\nworkers: 3\n"
@@ -55,6 +59,35 @@ def test_a_run_that_does_not_hold_is_refused_with_field_value_and_remedy(tmp_pat
         assert (await live.status()).run_id == ""
 
     with_scheduler(tmp_path, test)
+
+
+def test_a_run_that_can_not_begin_by_a_mistake_of_ours_is_refused_too(tmp_path, monkeypatch):
+    async def test(live):
+        await live.agent("worker", "w1")
+        await live.agent("ps", "ps")
+        with monkeypatch.context() as patched:
+            patched.setattr(Wording, "prepare", lambda *args, **more: 1 / 0)
+            code, details = await refusal(live.stub.SubmitRun(pb.SubmitRunRequest(run_yaml=RUN)))
+        assert code == grpc.StatusCode.FAILED_PRECONDITION
+        assert "the run was refused: it could not begin: ZeroDivisionError" in details
+        assert "Traceback" not in details
+        assert (await live.status()).phase == pb.Status.IDLE
+        with monkeypatch.context() as patched:
+            patched.setattr(Run, "__init__", lambda *args, **more: 1 / 0)
+            code, details = await refusal(live.stub.SubmitRun(pb.SubmitRunRequest(run_yaml=RUN)))
+        assert "the run could not be made: ZeroDivisionError" in details
+        assert await live.submit(RUN), "the next may come"
+        assert (await live.status()).phase == pb.Status.WAITING
+
+    with_scheduler(tmp_path, test)
+
+
+def test_a_model_that_raises_when_it_is_made_is_a_run_that_does_not_hold(tmp_path):
+    def broken(spec, run):
+        raise RuntimeError("no such luck")
+
+    with pytest.raises(OffbeatError, match="sync: 'fake' can't be made: RuntimeError: no such luck"):
+        read_run(RUN, broken)
 
 
 def test_a_submitted_run_gets_an_id_of_its_name_and_its_effective_settings(tmp_path):

@@ -5,6 +5,9 @@ import pytest
 from offbeat.v1 import common_pb2 as common
 from offbeat.v1 import scheduler_pb2 as pb
 from offbeat_core.errors import OffbeatError
+from offbeat_core.manifest import ANOTHER_MODEL
+from offbeat_scheduler.directives import Wording
+from offbeat_scheduler.event_log import EventLog
 from offbeat_scheduler.events import RunSubmitted
 from offbeat_scheduler.sync import Fold, Gate, Plan, Probe, Steps
 from support.scheduler_world import DIGEST, OTHER_DIGEST, World, grid_plan, run_settings
@@ -151,6 +154,25 @@ def test_a_worker_that_fails_to_prepare_is_named_and_the_others_begin_without_it
     assert world.status().phase == pb.Status.TRAINING
     assert world.last("w3").action == D.PREPARE
     assert {w.name: w.error for w in world.status().workers}["w3"] == "data: /data/x is missing"
+
+
+def test_where_all_others_build_another_model_the_one_that_the_run_has_is_named(world):
+    ps = world.agent("ps", "ps").join()
+    w1, w2, w3 = (world.agent("worker", f"w{i}").join() for i in (1, 2, 3))
+    world.submit(workers=3)
+    w1.say(phase=W.READY)
+    ps.say(seeded=True)
+    for worker in (w2, w3):
+        worker.say(phase=W.FAILED, error=f"{ANOTHER_MODEL}: buffer 'x' [3] stands where 'y' [2] is expected")
+    evaluator = world.agent("evaluator", "eval").join()
+    evaluator.say(error=f"{ANOTHER_MODEL}: 1 buffers instead of 2")
+    shown = {worker.name: worker.error for worker in world.status().workers}
+    assert "'x' [3]" in shown["w2"]
+    for text in (shown["w2"], shown["w3"], *world.status().warnings):
+        assert "the run's is what w1 built" in text
+    w2.say(phase=W.READY)
+    w2.say(phase=W.FAILED, error="out of memory")
+    assert [w.error for w in world.status().workers if w.name == "w2"] == ["out of memory"]
 
 
 def test_a_run_that_can_not_begin_because_a_worker_failed_says_so(world):
@@ -1120,3 +1142,40 @@ def test_a_model_that_fails_ends_its_run_and_not_the_scheduler(world, plan):
     assert "sync model 'fake'" in status.message
     world.submit()
     assert world.status().phase == pb.Status.WAITING
+
+
+# ---- a submission that can't be handled -------------------------------------------------
+
+
+def test_a_run_that_can_not_begin_by_a_mistake_is_refused_and_does_not_wait(world, tmp_path, monkeypatch):
+    world.event_log = EventLog(tmp_path)
+    world.agent("ps", "ps").join()
+    world.agent("worker", "w1").join()
+    with monkeypatch.context() as patched:
+        patched.setattr(Wording, "prepare", lambda *args, **more: 1 / 0)
+        world.submit()
+    status = world.status()
+    assert (status.phase, status.outcome) == (pb.Status.IDLE, pb.Status.FAILED)
+    assert "could not begin: ZeroDivisionError" in status.message
+    assert [line["phase"] for line in world.decisions() if line["decision"] == "PhaseChanged"][-1] == "idle"
+    assert world.last("w1").action == D.IDLE
+    assert world.last("ps", "server").run_id == ""
+    world.wait(3)
+    world.submit()
+    assert world.last("w1").action == D.PREPARE, "the next run may come"
+
+
+def test_a_model_that_can_not_be_made_leaves_the_last_run_as_it_was(world):
+    ps, _, _ = world.training(1)
+    world.stop()
+    ps.say(finished=True)
+    world.wait(10)
+    before = world.status()
+
+    def broken(spec, run):
+        raise RuntimeError("no")
+
+    world.hub._make_model = broken
+    with pytest.raises(RuntimeError):
+        world.feed(RunSubmitted("r-2", run_settings()))
+    assert world.status() == before

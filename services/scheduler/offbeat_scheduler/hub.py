@@ -200,11 +200,15 @@ class Hub:
         if self.active_run:
             raise ValueError(f"run {self.active_run.run_id} is active")
         model = self._make_model(event.settings.sync, event.settings)
+        run = Run(event.run_id, event.settings, model, self.members, self._out, self._state.lease_s)
         self._out.directives.forget()
         self._out.clear_run()
         self._out.say(f"run {event.run_id} was submitted")
-        self.run = Run(event.run_id, event.settings, model, self.members, self._out, self._state.lease_s)
-        self.run.begin(now)
+        self.run = run
+        try:
+            run.begin(now)
+        except Exception as error:  # noqa: BLE001 - a run that can't begin must not wait for ever
+            run.refuse(f"it could not begin: {type(error).__name__}: {error}", now)
 
 
 def _device(hello: pb.Hello) -> str:

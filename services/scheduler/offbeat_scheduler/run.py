@@ -17,7 +17,7 @@ from offbeat.v1 import scheduler_pb2 as pb
 from offbeat_core.config import RunSettings
 from offbeat_scheduler.directives import Wording
 from offbeat_scheduler.evaluations import Evaluations
-from offbeat_scheduler.events import PhaseChanged
+from offbeat_scheduler.events import Log, PhaseChanged
 from offbeat_scheduler.fleet import Stage
 from offbeat_scheduler.losses import LossSource
 from offbeat_scheduler.membership import Agent, Arrival, Membership
@@ -117,6 +117,20 @@ class Run:
             self._attends(agent, Arrival.NEW, now)
         self.settle(now)
 
+    def refuse(self, problem: str, now: float) -> None:
+        """It can't begin, by a mistake of Offbeat's or of the model's."""
+        self.ended = now
+        self.outcome = Outcome.FAILED
+        for agent in self._members:
+            if agent.role == common.ROLE_WORKER:
+                self._out.directives.post(agent, self._words.idle())
+            elif agent.role == common.ROLE_EVALUATOR:
+                self._out.directives.post(agent, common.EvaluatorDirective())
+            else:
+                self._out.directives.post(agent, common.ServerDirective())
+        self._enter(Phase.IDLE, problem)
+        self._out.add(Log("error", f"run {self.run_id}: {problem}"))
+
     def joined(self, agent: Agent, arrival: Arrival, now: float) -> None:
         """An agent attends: anew, again, or as a newer process."""
         self._attends(agent, arrival, now)
@@ -168,7 +182,8 @@ class Run:
             return
         self.roster.changed = self.evaluations.standing_changes(report) or self.roster.changed
         if report.error:
-            self._out.warn("evaluator-error", f"evaluator '{agent.name}': {report.error}")
+            problem = self.roster.explain(agent.name, report.error)
+            self._out.warn("evaluator-error", f"evaluator '{agent.name}': {problem}")
         else:
             self._out.clear("evaluator-error")
         if self.started is None:

@@ -35,6 +35,7 @@ from offbeat_scheduler.events import (
 )
 from offbeat_scheduler.hub import Hub, MakeModel
 from offbeat_scheduler.status import build_status
+from offbeat_scheduler.stop import Outcome
 from offbeat_scheduler.submission import Submission, make_run_id, read_run, read_run_file
 from offbeat_scheduler.timing import since
 
@@ -43,6 +44,8 @@ QUEUED_DIRECTIVES = 256
 
 BEATS = 0.1
 """Of a lease: so often the scheduler makes sure that it was running all the time."""
+
+REPORT = "this is a mistake of Offbeat's or of the synchronization model; the scheduler's log says more"
 
 CLOSED = {
     "superseded": grpc.StatusCode.ABORTED,
@@ -238,7 +241,7 @@ class SchedulerService:
         return read_run_file(path, self._make_model)
 
     def submit(self, submission: Submission) -> str:
-        """Begin a run; returns its id. Raises OffbeatError while another is active."""
+        """Begin a run; returns its id. Raises OffbeatError while another is active, or if it can't begin."""
         active = self.hub.active_run
         if active is not None:
             raise OffbeatError(
@@ -246,10 +249,20 @@ class SchedulerService:
                 "wait for its end, or end it with: offbeat stop",
             )
         run_id = make_run_id(submission.settings.name, self._chance)
-        self._effective_yaml = submission.effective_yaml
         now = self.now()
         self.event_log.begin(run_id, self.hub.state(now), submission.effective_yaml, now)
-        self.feed(RunSubmitted(run_id, submission.settings), now)
+        try:
+            self.feed(RunSubmitted(run_id, submission.settings), now)
+        except Exception as error:
+            self.event_log.end()
+            log.exception("run %s could not be made", run_id)
+            raise OffbeatError(
+                f"the run could not be made: {type(error).__name__}: {error}", REPORT
+            ) from error
+        self._effective_yaml = submission.effective_yaml
+        run = self.hub.run
+        if run is not None and run.run_id == run_id and run.outcome is Outcome.FAILED and not run.is_active:
+            raise OffbeatError(f"the run was refused: {run.message}", REPORT)
         return run_id
 
     def stop_run(self, run_id: str = "") -> str:

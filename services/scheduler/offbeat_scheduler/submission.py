@@ -41,7 +41,15 @@ def _check(values: dict[str, object], make_model: MakeModel, source: str) -> Sub
     settings = validate(RunSettings, values, source)
     if "name" not in values:
         settings = settings.model_copy(update={"name": settings.task.name})
-    model = make_model(settings.sync, settings)
+    try:
+        model = make_model(settings.sync, settings)
+    except OffbeatError:
+        raise
+    except Exception as error:
+        raise OffbeatError(
+            f"{source}: sync: '{settings.sync.model}' can't be made: {type(error).__name__}: {error}",
+            "this is a mistake in the model; give another, or correct it",
+        ) from error
     # A replay of the run can so tell whether it has the same model.
     settings = settings.model_copy(update={"sync": settings.sync.model_copy(update={"digest": model.digest})})
     sync = settings.sync.model_copy(update={"options": _shown(model.options)})
