@@ -58,6 +58,11 @@ class ADSP(SyncModel):
         overlap: bool = Field(
             True, description="Go on training while a commit travels. false: wait for the fresh model."
         )
+        weight: Literal["equal", "samples", "per_step"] = Field(
+            "equal",
+            description="What a commit counts: equal (1/M), samples (its share of the samples), per_step (a "
+            "device with many local updates in it pulls no further than one with few).",
+        )
         epoch_s: float = Field(1200.0, gt=0, description="Search again after so many seconds.")
         max_probes: int = Field(8, ge=2, description="search: robust: probes of one search at most.")
         prior: float = Field(
@@ -215,7 +220,7 @@ class ADSP(SyncModel):
         return Plan(
             triggers={name: self._triggers[name] for name in fleet.devices},
             gate=Gate(),
-            fold=Fold(when="at_once", weight="equal"),
+            fold=Fold(when="at_once", weight=self._options.weight),
             overlap=self._options.overlap,
             membership_window_s=max(2 * self._period_s, 3 * segment.interval_s),
             searching=self.search.searching,
