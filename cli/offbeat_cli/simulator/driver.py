@@ -23,6 +23,7 @@ from offbeat_core.clock import VirtualClock
 from offbeat_core.config import RunSettings
 from offbeat_scheduler import sync
 from offbeat_scheduler.models import ANYWHERE, make_model
+from offbeat_scheduler.planner import shared
 from offbeat_scheduler.stop import Outcome, StopRules, Verdict
 
 LEASE_S = 10.0
@@ -401,7 +402,7 @@ class Simulation:
         now = self._clock.now()
         if before != plan:
             self._plans.append((now, plan))
-        renewed = before is not None and _shared(before) != _shared(plan)
+        renewed = before is not None and shared(before) != shared(plan)
         if renewed:
             self._generation += 1
         news = []
@@ -494,10 +495,5 @@ class Simulation:
         return Result(end_s, reached, tuple(self._evaluations), devices, tuple(self._plans), sent)
 
 
-def _shared(plan: sync.Plan) -> tuple[object, ...]:
-    """What the fleet shares: a change of it begins a new generation."""
-    return plan.gate, plan.fold, frozenset(plan.cohort), plan.groups, plan.round
-
-
 def _rules(plan: sync.Plan) -> tuple[object, ...]:
-    return *_shared(plan), plan.membership_window_s
+    return *shared(plan), frozenset(plan.cohort), plan.membership_window_s

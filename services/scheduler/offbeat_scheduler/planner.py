@@ -83,7 +83,7 @@ class Planner:
         except Exception as error:
             raise self._explain(error) from error
         old, self.plan = self.plan, plan
-        if old is None or _shared(old) != _shared(plan):
+        if old is None or shared(old) != shared(plan):
             self.generation += 1
             self._closed_seen = 0
         self.tell_server(roster, finished=False)
@@ -178,7 +178,7 @@ def _frozen(plan: Plan) -> Plan:
     )
 
 
-def _shared(plan: Plan) -> tuple[object, ...]:
+def shared(plan: Plan) -> tuple[object, ...]:
     """What the fleet shares: a change of it begins a new generation.
 
     Within a round who takes part is no such change: the gate waits for whoever is left, and
@@ -191,7 +191,7 @@ def _shared(plan: Plan) -> tuple[object, ...]:
 def _lasting(plan: Plan) -> tuple[object, ...]:
     """The plan without the time at which it is looked at again and without the probes."""
     return (
-        *_shared(plan),
+        *shared(plan),
         frozenset(plan.cohort),
         plan.resting,
         dict(plan.triggers),
