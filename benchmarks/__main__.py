@@ -8,9 +8,9 @@ from __future__ import annotations
 import argparse
 import sys
 
-from benchmarks import barrier, beside, headline, search, simulator
+from benchmarks import barrier, beside, headline, reality, search, simulator
 
-BENCHMARKS = {module.NAME: module for module in (barrier, beside, headline, search, simulator)}
+BENCHMARKS = {module.NAME: module for module in (barrier, beside, headline, search, reality, simulator)}
 
 
 def main() -> int:

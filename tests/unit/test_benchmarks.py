@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import harness, headline, search, simulator, virtual
+from benchmarks import harness, headline, reality, search, simulator, virtual
 from benchmarks.harness import Bar, crossing, geometric_mean, ratio_of_means
 from benchmarks.tuning import Setting, tune
+from offbeat_cli.simulator.scenario import Scenario
 
 
 def test_a_crossing_is_the_tick_at_which_the_mean_of_the_last_evaluations_is_low_enough() -> None:
@@ -253,3 +254,31 @@ def test_memory_is_that_of_a_process_and_all_its_children() -> None:
     with simulator.Peak(child.pid) as peak:
         child.wait()
     assert 96 * 2**20 < peak.bytes < 1000 * 2**20
+
+
+def seen(crossed_s: float, computes: float = 0.9, rest: float = 0.1) -> reality.Seen:
+    return reality.Seen(crossed_s, (1.0, computes), (0.0, 0.0), (0.0, rest), 100, 10)
+
+
+def test_each_claim_about_the_simulator_and_reality_can_fail() -> None:
+    def failed(live: reality.Seen, virtual_: reality.Seen, replays: tuple[int, int] = (50, 0)) -> list[str]:
+        found = reality.bars({"adsp": [live]}, {"adsp": [virtual_]}, {"adsp": [replays]})
+        return [bar.name for bar in found if not bar.ok]
+
+    assert failed(seen(10.0), seen(10.0)) == []
+    assert failed(seen(11.4), seen(10.0)) == []
+    assert failed(seen(11.6), seen(10.0)) == ["adsp: live time over virtual time, off 1 by"]
+    assert failed(seen(8.4), seen(10.0)) == ["adsp: live time over virtual time, off 1 by"]
+    assert failed(seen(10.0, 0.84, 0.16), seen(10.0)) == [
+        "adsp: largest difference of a share (worker-2 computes)"
+    ]
+    assert failed(seen(10.0), seen(10.0), (50, 1)) == ["events after which the replay decides otherwise"]
+    assert failed(seen(10.0), seen(10.0), (3, 0)) == ["events of the live runs replayed, at least"]
+
+
+def test_the_simulator_is_told_the_scenario_that_runs_live() -> None:
+    scenario = Scenario.make(reality.scenario([1, 2]), "reality")
+    assert [entry.shown for entry in scenario.compare] == list(reality.SYNCS)
+    speeds = [reality.SLOW_STEP_S / device.step_s for device in scenario.virtual_devices()]
+    assert speeds == pytest.approx(reality.SPEEDS)
+    assert scenario.check_period_s == reality.CHECK_PERIOD_S
