@@ -135,8 +135,8 @@ def test_workers_with_less_of_the_processor_are_slower_and_yet_commit_as_often(p
     assert steps["worker-3"][-1] < steps["worker-1"][-1]
     commits = {worker: values[-1] for worker, values in by_worker(prometheus.since_start(COMMITS)).items()}
     assert min(commits.values()) > 0
-    # Loose: without pacing the search chooses many commits a second, and on a busy machine some come late.
-    assert min(commits.values()) > 0.7 * max(commits.values())
+    # worker-3 runs for 25 ms in each 100 ms, and on a busy machine with longer stalls still.
+    assert min(commits.values()) > 0.9 * max(commits.values())
 
 
 COMMITS = "offbeat_worker_commits_total"
