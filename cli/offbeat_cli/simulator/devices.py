@@ -117,7 +117,6 @@ class Trainer:
         self.standing = False  # still, until its commit is answered
         self.idle = True  # nothing to do until told
         self.committed_in = -1  # generation of the last commit
-        self.rested = False  # was told to rest: its model is old
         self.present = True
         self.steps = 0
         self.samples = 0
@@ -160,11 +159,12 @@ class Trainer:
 
     def follow(self, directive: Directive, now_s: float) -> None:
         """A directive takes effect."""
-        self.directive = directive
-        if directive.rule is not None:
-            self.trigger.set(directive.rule, now_s)
-        else:
-            self.rested = True
+        before, self.directive = self.directive, directive
+        if directive.rule is None:
+            return
+        self.trigger.set(directive.rule, now_s)
+        if before is not None and before.batch != directive.batch:
+            self.step_time.resize(directive.batch / before.batch)
 
     @property
     def may_train(self) -> bool:
@@ -221,6 +221,7 @@ class Trainer:
         if refused:
             self.refused += 1
             self.pending_steps = self.pending_samples = 0
+            self.committed_in = -1  # it is not the one that a round waits for
         if not self.pending_steps:
             self._take(snapshot, left_s)
             return refused

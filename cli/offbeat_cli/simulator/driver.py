@@ -102,8 +102,7 @@ class Simulation:
         self._server_free_s = 0.0
         self._plan: sync.Plan | None = None
         self._generation = 0
-        self._cycles_before = 0  # of the gates, when the generation began
-        self._closed = 0
+        self._round_closed = -1  # the last generation whose round was seen to be over
         self._directives: dict[str, Directive] = {}
         self._hub: Hub | None = None
         self._hub_wake_s = math.inf
@@ -265,7 +264,16 @@ class Simulation:
         self._server.tick(now)
         name = trainer.device.name
         trainer.arrived_s = now
-        self._server.commit(name, update, base, steps, samples, now, generation=generation)
+        self._server.commit(
+            name,
+            update,
+            base,
+            steps,
+            samples,
+            now,
+            generation=generation,
+            shard_samples=self._workload.shard_samples(trainer.index),
+        )
         self._moved()
 
     def _answered(self, answer: Answer) -> None:
@@ -314,11 +322,11 @@ class Simulation:
             return
         if trainer.in_flight:
             return  # the fresh model is on its way
-        if not trainer.rested:
+        if self._server.store.version <= trainer.base_version:
             self._go_on(trainer)
             return
-        # It rested, so its model is old: it pulls first.
-        trainer.idle, trainer.rested = False, False
+        # The model that it rested on is old: it pulls first.
+        trainer.idle = False
         now = self._clock.now()
         trainer.turn(Part.TRAVEL, now)
         trainer.arrived = (self._server.pull(trainer.device.name, now), now, False)
@@ -347,12 +355,10 @@ class Simulation:
         if due is not None and now < due < self._hub_wake_s:
             self._hub_wake_s = due
             self._clock.call_at(due, self._hub_tick)
-        closed = server.cycles - self._cycles_before
-        if closed > self._closed:
-            self._closed = closed
-            if self._plan is not None and self._plan.round is not None:
-                generation = self._generation
-                self._clock.call_later(self._control_s, lambda: self._round_over(generation))
+        generation = self._generation
+        if self._round_closed < generation and server.closed and self._plan and self._plan.round is not None:
+            self._round_closed = generation
+            self._clock.call_later(self._control_s, lambda: self._round_over(generation))
 
     def _hub_tick(self) -> None:
         self._hub_wake_s = math.inf
@@ -391,7 +397,8 @@ class Simulation:
         now = self._clock.now()
         if now >= self._counted_at_s + self._report_every_s:
             self._report()
-        return sync.Fleet(now, dict(self._reported), self._server_s, self._counted_at_s, self._closed)
+        closed = self._hub.closed if self._hub else 0
+        return sync.Fleet(now, dict(self._reported), self._server_s, self._counted_at_s, closed)
 
     def _decide(self) -> None:
         if self._active:
@@ -413,8 +420,6 @@ class Simulation:
                 news.append((name, told))
         if before is not None and _rules(before) != _rules(plan):
             self._server.configure(rules_of(plan, self._generation, LEASE_S), now)
-        if renewed:
-            self._cycles_before, self._closed = self._server.cycles, 0
         for name, told in news:
             self._tell(self._trainers[name], told)
         self._moved()

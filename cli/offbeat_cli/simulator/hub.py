@@ -148,11 +148,6 @@ class Hub:
         """Cycles that gates have closed since the generation began; of a round 1 once it is over."""
         return self.run.closed
 
-    @property
-    def cycles(self) -> int:
-        """Cycles that gates have closed so far."""
-        return self.run.counters.cycles
-
     def _norm(self) -> float:
         return norm(self.store.snapshot().values[: self.store.manifest.trainable_elements])
 

@@ -51,8 +51,8 @@ class Workload(ABC):
         """Held-out loss and metric (accuracy, where there is one) of a model."""
 
     def shard_samples(self, device: int) -> int:
-        """How many samples a device holds; 0: that means nothing here."""
-        return 0
+        """How many samples a device holds; where there are no data, all hold the same."""
+        return 1
 
     def forget(self, device: int) -> None:  # noqa: B027 - most keep nothing
         """A device's update was refused: drop its momentum."""
