@@ -326,6 +326,25 @@ def simulate(
 
 
 @app.command()
+def replay(
+    log: Annotated[
+        Path, typer.Argument(metavar="EVENTS.jsonl", help="A run's event log, or the folder that has it.")
+    ],
+) -> None:
+    """Feed a run's event log to the decisions again; they must be those that were recorded.
+
+    Exit codes: 0 the same, 1 different (the first difference is shown), or no event log.
+    """
+
+    def command() -> int:
+        from offbeat_cli.simulator.replaying import replay as run_replay
+
+        return run_replay(log)
+
+    _finish(command)
+
+
+@app.command()
 def example(
     kind: Annotated[str, typer.Argument(metavar="run|scheduler|parameter-server|worker", help="Which file.")],
 ) -> None:
