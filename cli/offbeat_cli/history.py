@@ -24,6 +24,7 @@ class Evaluation:
     at_s: float
     loss: float
     metric: float
+    version: int = 0
 
 
 @dataclass(frozen=True)
@@ -114,11 +115,15 @@ class History:
 def read(path: Path) -> History:
     """Read events.jsonl. Raises OffbeatError if it is not there or holds no run."""
     try:
-        lines = list(_lines(path))
+        return _read(_lines(path))
     except OSError as error:
         raise OffbeatError(
             f"{path}: {error.strerror}", "name a folder with the event log of a run, events.jsonl"
         ) from error
+
+
+def _read(lines: Iterator[dict[str, Any]]) -> History:
+    """Line by line: a log may be larger than memory."""
     history = History()
     began: float | None = None
     for line in lines:
@@ -184,10 +189,13 @@ def _add_report(history: History, line: dict[str, Any], report: dict[str, Any], 
             if at is not None:
                 device.commits_at.append((at, device.commits))
     elif kind == "Evaluated" and at is not None and "loss" in report and not report.get("error"):
-        history.metric_name = report.get("metric_name") or history.metric_name
-        history.evaluations.append(
-            Evaluation(at, float(report.get("loss", 0.0)), float(report.get("metric", 0.0)))
-        )
+        # Between two evaluations the evaluator says the last one again: that is no second one.
+        version = int(report.get("version", 0))
+        if not history.evaluations or history.evaluations[-1].version != version:
+            history.metric_name = report.get("metric_name") or history.metric_name
+            history.evaluations.append(
+                Evaluation(at, float(report.get("loss", 0.0)), float(report.get("metric", 0.0)), version)
+            )
 
 
 def _add_plan(history: History, plan: dict[str, Any], at: float) -> None:

@@ -106,6 +106,13 @@ def test_times_count_from_the_beginning_of_training(folder):
     assert found.rates[0].at_s == 0.0
 
 
+def test_an_evaluation_that_is_said_again_counts_once(folder):
+    path = folder / "events.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(line * (2 if '"Evaluated"' in line else 1) for line in lines))
+    assert len(history.read(path).evaluations) == 20
+
+
 def test_totals_are_those_of_the_last_report_of_this_run(folder):
     found = history.read(folder / "events.jsonl")
     assert {name: device.steps for name, device in found.devices.items()} == {"worker-1": 60, "worker-2": 180}
