@@ -437,6 +437,8 @@ def _explain(model: type[BaseModel], error: ValidationError, source: str) -> tup
 def _fields_at(model: Any, path: Sequence[int | str]) -> list[str]:
     """The keys that are known where an unknown one was found."""
     for part in path:
+        if isinstance(part, int):
+            continue  # a place in a list: the model is that of its items
         if (
             not (isinstance(model, type) and issubclass(model, BaseModel))
             or str(part) not in model.model_fields
