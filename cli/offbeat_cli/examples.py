@@ -81,6 +81,8 @@ How updates come together. One of:
   adsp: {search: robust} how the rate is searched: robust, formula or source
   bsp                    all wait for all after each local update
   fixed-adacomm:8        all wait for all after 8 local updates (local SGD)
+  {fedbuff: {k: 4}}      any other with its options: ssp, asp, adacomm, batchtune-bsp,
+                         batchtune-fixed-adacomm, fedavg, fedbuff, fedcompass
   my_model.py:MyModel    your own, of a folder that the scheduler allows
 docs/models.md shows them all."""
 

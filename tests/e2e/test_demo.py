@@ -18,6 +18,7 @@ pytestmark = pytest.mark.e2e
 
 WAIT_LIMIT = 0.02
 SHARES = ("compute_share", "paced_share", "commit_share", "wait_share")
+ROOT = Path(__file__).parents[2]
 QUICK = ("--step-seconds", "0.15")
 
 BROKEN_TASK = """
@@ -158,6 +159,27 @@ def test_at_a_barrier_the_fast_wait_for_the_slow(tmp_path):
     assert workers[1]["wait_share"] > 0.4
     assert workers[1]["wait_share"] > workers[0]["wait_share"]
     assert abs(workers[1]["steps"] - workers[0]["steps"]) <= 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "sync",
+    ["{fedbuff: {k: 2, tau: 3}}", f"{ROOT}/examples/models/patient_barrier.py:PatientBarrier:2"],
+    ids=["options", "own"],
+)
+def test_a_model_with_options_or_of_ones_own_is_trained_with_and_replays(tmp_path, sync):
+    out = tmp_path / "out"
+    done = _demo(out, *QUICK, "--sync", sync, "--max-seconds", "6", "--target-accuracy", "1")
+    workers = _result(done, code=3)["workers"]
+    assert all(worker["commits"] > 0 for worker in workers)
+    assert "The search of the commit rate" not in (out / "report.html").read_text()
+    replayed = subprocess.run(
+        [sys.executable, "-m", "offbeat_cli.main", "replay", str(out)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert replayed.returncode == 0, replayed.stdout + replayed.stderr
 
 
 @pytest.mark.slow

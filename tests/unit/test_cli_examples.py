@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from offbeat_cli.examples import MODELS, text
+from offbeat_cli.simulator import sync_models
 from offbeat_core.config import (
     ParameterServerSettings,
     RunSettings,
@@ -17,6 +18,7 @@ from offbeat_core.config import (
 )
 from offbeat_core.errors import OffbeatError
 
+README = Path(__file__).parents[2] / "README.md"
 EXAMPLES = Path(__file__).parents[2] / "deploy" / "examples"
 
 
@@ -48,6 +50,12 @@ def test_a_block_that_is_commented_out_can_be_taken_in_at_once():
     block = re.search(r"^#converged:\n(?:#.*\n)+", text("run"), flags=re.MULTILINE)[0]
     taken = "\n".join(line[1:] for line in block.splitlines())
     assert yaml.safe_load(taken) == {"converged": {"variance": None, "window": 10}}
+
+
+def test_the_run_names_every_synchronization_model():
+    words = set(re.findall(r"[a-z-]+", text("run")))
+    assert set(sync_models.names()) <= words
+    assert set(sync_models.names()) <= set(re.findall(r"`([a-z-]+)`", README.read_text(encoding="utf-8")))
 
 
 def test_an_unknown_kind_is_an_error_with_a_proposal():
