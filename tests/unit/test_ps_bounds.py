@@ -206,6 +206,37 @@ def test_m_counts_everybody_seen_within_the_window_and_nobody_else() -> None:
     assert membership._ends == {}  # nothing is kept of those who are gone
 
 
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["keep", "drop", "expire", "excuse", "configure", "ask"]),
+            st.sampled_from("abc"),
+            st.floats(0, 20),
+        ),
+        max_size=60,
+    )
+)
+def test_m_is_right_at_any_time_although_it_is_not_counted_each_time(
+    events: list[tuple[str, str, float]],
+) -> None:
+    membership, now = Membership(lease_s=10, window_s=30), 0.0
+    for kind, name, number in events:
+        if kind == "keep":
+            membership.keep(name, now)
+        elif kind == "drop":
+            membership.drop(name)
+        elif kind == "excuse":
+            membership.excuse(number, now)
+        elif kind == "configure":
+            membership.configure(10, number)
+        else:
+            now += number
+            if kind == "expire":
+                membership.expire(now)
+        assert membership.active(now) == membership.counted(now)
+
+
 def test_a_quarantined_worker_leaves_m_at_once() -> None:
     membership = Membership(lease_s=10, window_s=30)
     membership.keep("a", 0.0)

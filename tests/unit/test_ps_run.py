@@ -236,6 +236,16 @@ def test_a_late_commit_is_in_the_next_fold_and_said_to_be_late() -> None:
     assert world.model == -4.0 - 6.0
 
 
+def test_at_a_gate_of_time_alone_nobody_waits_and_nobody_is_late() -> None:
+    world = World(Rules(generation=1, deadline_s=5.0, fold=FoldRule(When.AT_GATE)))
+    world.pull("a", "b")
+    tokens = [world.commit("a", 1, 2.0), world.commit("b", 1, 4.0)]
+    assert [world.ack(token).outcome for token in tokens] == [Outcome.APPLIED] * 2
+    assert (world.model, world.run.counters.late) == (0.0, 0)
+    world.tick(5.0)
+    assert (world.model, world.run.closed) == (-3.0, 1)
+
+
 def test_a_slack_with_folds_at_once_applies_before_it_holds() -> None:
     world = World(Rules(generation=1, slack=1))
     world.pull("a", "b")

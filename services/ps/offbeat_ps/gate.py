@@ -109,8 +109,10 @@ class Gate:
         self._arrived += 1
         old = generation < self.generation and (self.once or name in self._stragglers)
         self._stragglers.discard(name)
-        if not self._counts or not self._is_member(name):
+        if not self._is_member(name):
             passage = Passage.OUTSIDE
+        elif not self._counts:
+            passage = Passage.ON_TIME
         elif old:
             passage = Passage.LATE
         elif name in self._missed:

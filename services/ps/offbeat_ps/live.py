@@ -157,8 +157,8 @@ class LiveRun:
         return self._seeded.lane.busy_s if self._seeded else 0.0
 
     def active_trainers(self) -> int:
-        """M, now."""
-        return len(self.run.membership.active(self._clock.now()))
+        """M, now. May be asked from another thread."""
+        return len(self.run.membership.counted(self._clock.now()))
 
     # ---- calls ---------------------------------------------------------------------
 

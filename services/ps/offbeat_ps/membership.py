@@ -8,6 +8,7 @@ and so double everybody's weight.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Set
 
 
@@ -24,13 +25,19 @@ class Membership:
         self.window_s = window_s
         self._ends: dict[str, float] = {}  # when the lease ends, or ended
         self._live: set[str] = set()
+        self._active: frozenset[str] = frozenset()  # as of `_active_at`, and until `_active_until`
+        self._active_at = math.inf
+        self._active_until = -math.inf
 
     def configure(self, lease_s: float, window_s: float) -> None:
         """New durations; a lease in force keeps its end until it is kept again."""
         self.lease_s, self.window_s = lease_s, window_s
+        self._active_until = -math.inf
 
     def keep(self, worker: str, now: float) -> bool:
         """Begin or keep a lease. True if the worker had none."""
+        if worker not in self._active:
+            self._active_until = -math.inf
         self._ends[worker] = max(now + self.lease_s, self._ends.get(worker, now))
         returned = worker not in self._live
         self._live.add(worker)
@@ -39,6 +46,7 @@ class Membership:
     def drop(self, worker: str) -> bool:
         """End a lease and forget the worker at once (a quarantine). True if it had a lease."""
         self._ends.pop(worker, None)
+        self._active_until = -math.inf
         had = worker in self._live
         self._live.discard(worker)
         return had
@@ -63,8 +71,16 @@ class Membership:
         return self._live
 
     def active(self, now: float) -> Set[str]:
-        """The trainers that M counts."""
-        ends = list(self._ends.items())  # in one step: metrics are read from another thread
+        """The trainers that M counts. Each commit asks, so they are counted anew only when one may be out."""
+        if not self._active_at <= now <= self._active_until:
+            self._active = frozenset(self.counted(now))
+            self._active_at = now
+            self._active_until = min((self._ends[n] for n in self._active), default=-math.inf) + self.window_s
+        return self._active
+
+    def counted(self, now: float) -> Set[str]:
+        """The same, for another thread: changes nothing."""
+        ends = list(self._ends.items())  # in one step
         return {name for name, end in ends if end + self.window_s >= now}
 
     def next_end(self) -> float | None:

@@ -77,7 +77,7 @@ class ServerCollector(Collector):
         yield counter("offbeat_ps_checkpoint_failures", "Files that could not be written.", failures)
 
     def _of_workers(self, live: LiveRun) -> Iterable[Metric]:
-        active = live.run.membership.active(self._clock.now())
+        active = live.run.membership.counted(self._clock.now())
         entries = [(n, e) for n, e in list(live.run.ledger.entries.items()) if n in active or e.quarantined]
         for kind, name, text, read in _BY_WORKER:
             family = kind(name, text, labels=["worker"])
