@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from offbeat_cli.simulator import PowerLaw, VirtualDevice, simulate
+from offbeat_cli.simulator.entries import prepare
+from offbeat_cli.simulator.scenario import Scenario
 from offbeat_core.config import RunSettings, SchedulerSettings, SyncSpec, validate
 from offbeat_core.errors import OffbeatError
 from offbeat_scheduler.events import HubState, RunSubmitted, read_event, record
@@ -250,6 +252,15 @@ def test_the_run_says_which_file_it_was_and_a_replay_with_another_one_says_so(fo
 def test_the_example_in_the_docs_is_the_file_in_examples():
     file = ROOT / "examples" / "models" / "patient_barrier.py"
     assert file.read_text() in (ROOT / "docs" / "models.md").read_text()
+
+
+def test_the_examples_scenario_finds_the_file_beside_it():
+    scenario = Scenario.read(ROOT / "examples" / "models" / "patience.yaml")
+    assert [type(prepare(scenario, entry, 1).model).__name__ for entry in scenario.compare] == [
+        "FixedAdaComm",
+        "PatientBarrier",
+        "ADSP",
+    ]
 
 
 def test_the_example_waits_for_the_typical_device_and_goes_on_without_the_slowest():

@@ -64,6 +64,11 @@ def test_fedbuffs_options_are_taken():
     assert made.overlap
 
 
+def test_a_server_rate_that_cannot_be_followed_is_said():
+    assert "K/M = 0.667" in plan({"fedbuff": {"server_rate": 1}}).notes[0]
+    assert not plan({"fedbuff": {"server_rate": 0.6}}).notes
+
+
 def test_a_lone_device_fills_fedbuffs_buffer_by_itself():
     assert plan("fedbuff", {"only": Device("only")}).fold.every_k == 1
 

@@ -52,6 +52,12 @@ class FedBuff(SyncModel):
         options = cast(FedBuff.Options, self.options)
         devices = max(1, len(fleet.devices))
         k = options.k or (devices + 1) // 2
+        most = k / devices
+        notes: tuple[str, ...] = ()
+        if options.server_rate is not None and options.server_rate > most + 1e-9:
+            notes = (
+                f"server_rate: {options.server_rate:g} is taken as K/M = {most:.3g}: more would diverge",
+            )
         interval_s = longest_s(fleet, options.tau)
         return Plan(
             triggers={name: Steps(options.tau) for name in fleet.devices},
@@ -59,10 +65,11 @@ class FedBuff(SyncModel):
                 when="every_k",
                 weight=options.weight,
                 every_k=k,
-                server_rate=options.server_rate or k / devices,
+                server_rate=options.server_rate or most,
                 staleness_power=options.staleness_power,
             ),
             overlap=options.overlap,
             membership_window_s=window_s(self.run.check_period_s, interval_s),
             interval_s=interval_s,
+            notes=notes,
         )

@@ -76,7 +76,7 @@ def allot(total: int, costs: Mapping[str, StepCost], most: Mapping[str, int]) ->
         return min(max(costs[name].samples_in(seconds), 1.0), float(most.get(name, total)))
 
     low, high = 0.0, max(cost.at(total) for cost in costs.values())
-    for _ in range(100):
+    for _ in range(60):
         middle = (low + high) / 2
         if sum(share(name, middle) for name in costs) < total:
             low = middle
