@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.offbeat-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test bench protos lint clean
+.PHONY: help setup demo test bench reproduce protos lint clean
 
 help:            ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -40,6 +40,9 @@ test: lint       ## lint, then every test that this machine can run
 
 bench: $(STAMP)  ## list the benchmarks; run one with NAME=...
 	$(BIN)/python -m benchmarks $(NAME)
+
+reproduce: $(STAMP) ## the source's experiments, in virtual time (QUICK=1, ONLY=a,c)
+	QUICK=$(QUICK) ONLY=$(ONLY) $(BIN)/python -m benchmarks.reproduction
 
 protos: $(STAMP) ## generate the stubs from protos/
 	$(BIN)/python -m grpc_tools.protoc -Iprotos --python_out=services/core --pyi_out=services/core \
