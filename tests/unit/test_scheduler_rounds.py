@@ -70,7 +70,7 @@ def close_round(world, ps, generation=None):
 def test_in_a_round_those_drawn_commit_once_and_the_others_rest(world):
     planned(world, rounds([["w1", "w3"], ["w2"]]))
     assert told(world, "w1") == told(world, "w3") == ("TRAIN", 1, True)
-    assert told(world, "w2") == ("REST", 1, False)
+    assert told(world, "w2") == ("REST", 0, False)
     server = world.last("ps", "server")
     assert (server.generation, server.once, list(server.cohort)) == (1, True, ["w1", "w3"])
     assert server.fold.weight == common.Fold.DATA
@@ -87,7 +87,7 @@ def test_when_a_round_closes_the_model_plans_the_next_at_once(world):
     assert len(world.model.decisions) == decisions + 1
     assert world.model.decisions[-1].closed == 1
     assert told(world, "w2") == ("TRAIN", 2, True)
-    assert told(world, "w1") == told(world, "w3") == ("REST", 2, False)
+    assert told(world, "w1") == told(world, "w3") == ("REST", 0, False)
     assert world.last("ps", "server").generation == 2
     order = [(name, d.WhichOneof("kind")) for at, name, d in world.sent[-5:]]
     assert order[:2] == [("ps", "server"), ("ps", "next")]
@@ -98,6 +98,16 @@ def test_the_same_devices_in_the_next_round_are_another_generation(world):
     for generation in (1, 2, 3):
         assert told(world, "w1") == told(world, "w2") == ("TRAIN", generation, True)
         close_round(world, ps)
+
+
+def test_those_who_rest_on_hear_nothing_of_a_new_round(world):
+    ps, _, _ = planned(world, rounds([["w1"], ["w2"], ["w1"]]))
+    heard = len(world.to("w3"))
+    for _ in range(2):
+        close_round(world, ps)
+        assert "w3" not in world.last("ps", "next").workers
+    assert len(world.to("w3")) == heard
+    assert told(world, "w3")[0] == "REST"
 
 
 def test_a_round_is_reported_closed_again_and_again_and_counts_once(world):
@@ -159,7 +169,7 @@ def test_who_joins_in_the_middle_of_a_round_rests_and_the_others_hear_nothing(wo
     before = {name: len(world.to(name)) for name in ("ps", "w1", "w2")}
     late = world.agent("worker", "w9").join()
     late.say(phase=W.READY)
-    assert told(world, "w9") == ("REST", 1, False)
+    assert told(world, "w9") == ("REST", 0, False)
     kinds = [d.WhichOneof("kind") for d in world.to("ps")[before["ps"] :]]
     assert set(kinds) == {"next"}, "what goes into the newcomer's replies"
     assert len(world.to("w1")) == before["w1"]

@@ -179,19 +179,22 @@ class Wording:
     def follow(
         self, digest: str, name: str, plan: Plan, generation: int, lone_steps: int
     ) -> common.WorkerDirective:
-        """What the plan says to one device: train, or rest."""
+        """What the plan says to one device: train, or rest.
+
+        Of a rest nothing is said that may change with each round: those many are told once.
+        """
         directive = self._training(digest)
-        directive.generation = generation
-        directive.batch = plan.batches.get(name, directive.batch)
         directive.overlap = plan.overlap
-        directive.max_lone_steps = lone_steps
         trigger = plan.triggers.get(name)
         if trigger is None:
             directive.action = common.WorkerDirective.REST
-        else:
-            directive.action = common.WorkerDirective.TRAIN
-            directive.trigger.CopyFrom(_trigger(trigger))
-            directive.once = plan.round is not None
+            return directive
+        directive.action = common.WorkerDirective.TRAIN
+        directive.generation = generation
+        directive.once = plan.round is not None
+        directive.trigger.CopyFrom(_trigger(trigger))
+        directive.batch = plan.batches.get(name, directive.batch)
+        directive.max_lone_steps = lone_steps
         return directive
 
     def _training(self, digest: str) -> common.WorkerDirective:
