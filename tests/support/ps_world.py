@@ -10,7 +10,8 @@ import numpy as np
 from offbeat_core.manifest import Manifest, TensorSpec
 from offbeat_ps.fold import Sums, When
 from offbeat_ps.instructions import Ack, Add, Apply, Capture, DropSums, FoldSums, Instruction, Refuse, Reply
-from offbeat_ps.run import Commit, Rules, Run
+from offbeat_ps.rules import Commit, Rules
+from offbeat_ps.run import Run
 from offbeat_ps.store import Store
 
 MANIFEST = Manifest((TensorSpec("weight", (1,)),))

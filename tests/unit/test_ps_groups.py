@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from offbeat_ps.fold import FoldRule, Weight, When
 from offbeat_ps.inspection import Finding
 from offbeat_ps.instructions import Outcome
-from offbeat_ps.rules import GroupRule
-from offbeat_ps.run import Rules
+from offbeat_ps.rules import GroupRule, Rules
 from support.ps_world import World
 
 AT_GATE = FoldRule(When.AT_GATE)

@@ -8,10 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from offbeat_ps.entrance import MAX_WORKERS, OFFENCES, Refused
 from offbeat_ps.fold import FoldRule, Weight, When
 from offbeat_ps.inspection import Finding
 from offbeat_ps.instructions import Outcome, Refusal
-from offbeat_ps.run import MAX_WORKERS, OFFENCES, Refused, Rules, Run
+from offbeat_ps.rules import Rules
+from offbeat_ps.run import Run
 from support.ps_world import World
 
 BARRIER = Rules(generation=1, slack=0, fold=FoldRule(When.AT_GATE))

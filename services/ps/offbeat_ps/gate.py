@@ -84,7 +84,6 @@ class Gate:
         self._cohort = frozenset(cohort)
         if restart and once:
             self._clocks = dict.fromkeys(done, 1)
-            self._stragglers.difference_update(done)
             self._turns = self._arrived = sum(self._is_member(name) for name in done)
         for name in self._members():
             self._enter(name)

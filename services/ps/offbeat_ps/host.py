@@ -15,9 +15,9 @@ from offbeat_core.clock import Clock
 from offbeat_core.fault import Fault
 from offbeat_ps.admission import Budget
 from offbeat_ps.directive import rules_of
+from offbeat_ps.entrance import Refused
 from offbeat_ps.instructions import Refusal
 from offbeat_ps.live import LiveRun
-from offbeat_ps.run import Refused
 
 log = logging.getLogger("offbeat_ps")
 

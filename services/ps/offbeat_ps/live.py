@@ -29,6 +29,7 @@ from offbeat_core.pauses import Pauses
 from offbeat_ps.archive import Archive
 from offbeat_ps.best import Best, BestKeeper
 from offbeat_ps.checkpoint import Captured, Folder
+from offbeat_ps.entrance import Refused
 from offbeat_ps.initial import InitialModel
 from offbeat_ps.inspection import inspect
 from offbeat_ps.instructions import (
@@ -42,7 +43,8 @@ from offbeat_ps.instructions import (
 )
 from offbeat_ps.lane import Lane
 from offbeat_ps.model import Model
-from offbeat_ps.run import Commit, Refused, Rules, Run
+from offbeat_ps.rules import Commit, Rules
+from offbeat_ps.run import Run
 from offbeat_ps.store import Snapshot, norm
 
 log = logging.getLogger("offbeat_ps")

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from offbeat_core.manifest import Manifest
+from offbeat_ps.entrance import OFFENCES, Entrance, Refused, replaced
 from offbeat_ps.fold import Fold, When
 from offbeat_ps.gate import Passage
 from offbeat_ps.groups import SOLE, Group, Groups
@@ -31,28 +32,11 @@ from offbeat_ps.instructions import (
 )
 from offbeat_ps.ledger import Entry, Ledger
 from offbeat_ps.membership import Membership
+from offbeat_ps.pending import Pending, Update
 from offbeat_ps.rules import Commit, Rules
-
-OFFENCES = 3
-"""Updates refused in a row after which a worker is quarantined, until its process is started anew."""
 
 WEIGHTLESS = "nothing is behind it (no samples or no local updates): all weights of its fold are zero"
 """Refused, but no offence: the worker did nothing wrong."""
-
-MAX_WORKERS = 10_000
-"""Accounts in one run: what strangers can make the server remember is bounded."""
-
-
-@dataclass
-class _Waiting:
-    """An update in the sums."""
-
-    worker: str
-    incarnation: str
-    sequence: int
-    weight: float
-    measure: float  # at the gate: its weight before the staleness lowered it
-    in_cycle: bool
 
 
 @dataclass
@@ -73,15 +57,6 @@ class Counters:
     refused: int = 0
     leases_ended: int = 0
     cycles: int = 0
-
-
-class Refused(Exception):
-    """A call that gets no model."""
-
-    def __init__(self, refusal: Refusal, details: str) -> None:
-        super().__init__(details)
-        self.refusal = refusal
-        self.details = details
 
 
 @dataclass
@@ -108,12 +83,13 @@ class Run:
 
     def __post_init__(self) -> None:
         self.ledger = Ledger()
+        self._entrance = Entrance(self.run_id, self.ledger)
         self.membership = Membership(self.rules.lease_s, self.rules.membership_window_s)
         self.groups = Groups(self.now)
         self.fold = Fold(self.rules.fold)
         self.held: dict[str, _Held] = {}  # by worker
         self._bound = NormBound(0)
-        self._waiting: dict[int, list[_Waiting]] = {}  # by lot
+        self._pending = Pending()
         self._closed = 0
         self._captured_at = self.now
         self._captured_state = -1
@@ -136,8 +112,8 @@ class Run:
         out: list[Instruction] = []
         if self.fold.rule.when is When.AT_GATE:
             for group in [*ended, *self.groups]:
-                cut = group in restarted and any(u.in_cycle for u in self._waiting.get(group.key, ()))
-                if changed or cut or group in ended:
+                cut_off = group in restarted and self._pending.in_cycle(group.key)
+                if changed or cut_off or group in ended:
                     out += self._fold_waiting(group.key, now, group.members)
         elif changed:
             out += self._fold_waiting(SOLE, now)
@@ -161,7 +137,7 @@ class Run:
         """The run is over: fold what waits, release everybody, write the last checkpoint."""
         out: list[Instruction] = []
         members = {group.key: group.members for group in self.groups}
-        for lot in list(self._waiting):
+        for lot in self._pending.lots():
             out += self._fold_waiting(lot, now, members.get(lot, frozenset()))
         self.over = True
         for worker in list(self.held):
@@ -243,19 +219,7 @@ class Run:
         """Raises Refused (MANIFEST, NO_MODEL) where the worker's model is not the run's."""
         if self.manifest is None or not self.ready:
             raise Refused(Refusal.NO_MODEL, "no model yet")
-        if digest != self.manifest.digest:
-            raise Refused(
-                Refusal.MANIFEST,
-                f"manifest differs: this model's digest is {digest[:12] or '(none)'}, "
-                f"that of run '{self.run_id}' is {self.manifest.digest[:12]}; "
-                "the task must build the same model on each device",
-            )
-        if total_bytes is not None and total_bytes != self.manifest.total_bytes:
-            raise Refused(
-                Refusal.MANIFEST,
-                f"manifest differs: the update has {total_bytes} bytes, "
-                f"the model of run '{self.run_id}' {self.manifest.total_bytes}",
-            )
+        self._entrance.manifest(self.manifest, digest, total_bytes)
 
     def pull(self, worker: str, incarnation: str, now: float) -> list[Instruction]:
         """A trainer pulls: it takes a lease, and a new process takes over its name.
@@ -264,15 +228,14 @@ class Run:
         """
         if self.over:
             return []
-        self._check_older(worker, incarnation)
+        self._entrance.newest(worker, incarnation)
+        self._entrance.room(worker)
         known = self.ledger.get(worker)
-        if known is None and len(self.ledger.entries) >= MAX_WORKERS:
-            raise Refused(Refusal.TOO_MANY, f"run '{self.run_id}' has {MAX_WORKERS} workers already")
         out: list[Instruction] = []
         if known is not None and known.incarnation != incarnation and worker in self.held:
-            out.append(Refuse(self.held.pop(worker).token, Refusal.OLDER_INCARNATION, _older(worker)))
+            out.append(Refuse(self.held.pop(worker).token, Refusal.OLDER_INCARNATION, replaced(worker)))
         entry = self.ledger.enter(worker, incarnation)
-        self._check_quarantine(worker, entry)
+        self._entrance.quarantine(worker, entry)
         self._keep(worker, now)
         return out + self._settle_of(worker, now)
 
@@ -283,7 +246,7 @@ class Run:
         """
         if self.over:
             return False, []
-        self._check_older(worker, incarnation)
+        self._entrance.newest(worker, incarnation)
         entry = self.ledger.get(worker)
         if entry is None or entry.incarnation != incarnation or entry.quarantined:
             return False, []
@@ -294,14 +257,7 @@ class Run:
         """May this worker commit? Raises Refused (OVER, OLDER_INCARNATION, NOT_PULLED, QUARANTINED)."""
         if self.over:
             raise Refused(Refusal.OVER, f"run '{self.run_id}' is over")
-        self._check_older(worker, incarnation)
-        entry = self.ledger.get(worker)
-        if entry is None or entry.incarnation != incarnation:
-            raise Refused(
-                Refusal.NOT_PULLED, f"worker '{worker}' has not pulled the model of run '{self.run_id}'"
-            )
-        self._check_quarantine(worker, entry)
-        return entry
+        return self._entrance.account(worker, incarnation)
 
     def norm_limit(self, steps: int) -> float:
         """Above this norm of an update the model's own norm must be looked at."""
@@ -361,9 +317,8 @@ class Run:
             weight = fold.waiting(commit.worker, measure, staleness)
             self._settle_number(commit, entry)
             self._count(commit, entry)
-            # One made for a generation of which this server has not heard waits for that one.
             in_cycle = passage is Passage.ON_TIME and commit.generation <= self.rules.generation
-            self._add(commit, group.key, weight, measure, in_cycle, out)
+            self._wait(commit, group.key, weight, measure, in_cycle, out)
             if passage is not Passage.ON_TIME:
                 self.counters.late += 1
                 return Outcome.LATE
@@ -375,8 +330,7 @@ class Run:
         self._settle_number(commit, entry, weight=weight)
         self._count(commit, entry)
         if when is When.EVERY_K:
-            self._add(commit, SOLE, weight, measure, False, out)
-            if len(self._waiting[SOLE]) >= fold.rule.every_k:
+            if self._wait(commit, SOLE, weight, measure, False, out) >= fold.rule.every_k:
                 out += self._fold_waiting(SOLE, now)
         else:
             # Also where groups fold at their gates and this worker is in none: it would wait for nobody.
@@ -412,20 +366,13 @@ class Run:
         entry.train_loss = commit.train_loss
         self.counters.commits += 1
 
-    def _add(
-        self,
-        commit: Commit,
-        lot: int,
-        weight: float,
-        measure: float,
-        in_cycle: bool,
-        out: list[Instruction],
-    ) -> None:
-        """Let the update wait for its fold."""
+    def _wait(
+        self, commit: Commit, lot: int, weight: float, measure: float, in_cycle: bool, out: list[Instruction]
+    ) -> int:
+        """Let the update wait for its fold; how many wait with it."""
         out.append(Add(commit.token, weight, lot))
-        self._waiting.setdefault(lot, []).append(
-            _Waiting(commit.worker, commit.incarnation, commit.sequence, weight, measure, in_cycle)
-        )
+        update = Update(commit.worker, commit.incarnation, commit.sequence, weight, measure, in_cycle)
+        return self._pending.add(lot, update)
 
     # ---- what follows from any event ---------------------------------------------------
 
@@ -470,7 +417,7 @@ class Run:
         Args:
             members: of the group whose lot it is; its share of the fleet scales the fold. None: all.
         """
-        waiting = self._waiting.pop(lot, [])
+        waiting = self._pending.take(lot)
         if not waiting:
             return []
         weights = sum(update.weight for update in waiting)
@@ -487,7 +434,7 @@ class Run:
         self.version += 1
         return [FoldSums(scale, part, lot)]
 
-    def _complete(self, waiting: list[_Waiting], scale: float, refusal: str) -> None:
+    def _complete(self, waiting: list[Update], scale: float, refusal: str) -> None:
         for update in waiting:
             entry = self.ledger.entries[update.worker]
             if (entry.incarnation, entry.sequence) != (update.incarnation, update.sequence):
@@ -508,22 +455,6 @@ class Run:
     def _keep(self, worker: str, now: float) -> None:
         if self.membership.keep(worker, now):
             self.groups.arrive(worker, now)
-
-    def _check_older(self, worker: str, incarnation: str) -> None:
-        if self.ledger.is_older(worker, incarnation):
-            raise Refused(Refusal.OLDER_INCARNATION, _older(worker))
-
-    def _check_quarantine(self, worker: str, entry: Entry) -> None:
-        if entry.quarantined:
-            raise Refused(
-                Refusal.QUARANTINED,
-                f"worker '{worker}' is quarantined: {OFFENCES} of its updates in a row were refused, "
-                f"the last because {entry.quarantined}; mend the device and start its worker anew",
-            )
-
-
-def _older(worker: str) -> str:
-    return f"worker '{worker}': a newer process of this name took its place"
 
 
 def _ack(sequence: int, outcome: Outcome, entry: Entry) -> Ack:

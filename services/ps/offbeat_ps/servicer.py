@@ -41,10 +41,10 @@ from offbeat_core import parts
 from offbeat_core.errors import OffbeatError
 from offbeat_core.manifest import Manifest
 from offbeat_ps.checkpoint import check_dtypes
+from offbeat_ps.entrance import Refused
 from offbeat_ps.host import Host
 from offbeat_ps.instructions import Outcome, Refusal
 from offbeat_ps.live import LiveRun
-from offbeat_ps.run import Refused
 from offbeat_ps.stalls import Progress, Stalled, Stalls
 from offbeat_ps.store import Snapshot
 
