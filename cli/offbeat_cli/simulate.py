@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
 
-from offbeat_cli.simulator.compare import Comparison, Progress, compare, dumps
+from offbeat_cli.simulator.compare import Comparison, compare, dumps
 from offbeat_cli.simulator.scenario import Scenario
+from offbeat_cli.simulator.table import View, table
 from offbeat_core.errors import ExitCode, OffbeatError
 
 RUNS = "runs"
@@ -26,62 +26,49 @@ def simulate(
 ) -> int:
     """Run the scenario in `file`; returns the exit code."""
     scenario = Scenario.read(file)
-    changes: dict[str, object] = {}
     if data is not None:
-        changes["data"] = data
+        scenario = scenario.model_copy(update={"data": data})
     if seeds is not None:
-        changes["seeds"] = _seeds(seeds)
-    scenario = scenario.model_copy(update=changes)
+        scenario = scenario.model_copy(update={"seeds": tuple(range(1, _positive("--seeds", seeds) + 1))})
+    if workers is not None:
+        _positive("--workers", workers)
     console = Console(stderr=as_json)
-    comparison = compare(
-        scenario, folder=out / RUNS if out else None, workers=workers, progress=_Lines(console).show
-    )
-    console.print(table(comparison))
+    runs = out / RUNS if out else None
+    with View(console, scenario.limit_s) as view:
+        try:
+            comparison = compare(scenario, folder=runs, workers=workers, progress=view.show)
+        except KeyboardInterrupt:
+            kept = (
+                f"finished runs are in {runs}: the same command goes on there" if runs else "nothing is kept"
+            )
+            view.say(f"{kept}{'' if runs else '; with --out DIR it would be'}")
+            raise
+    console.print(table(comparison, console.width))
+    if comparison.peak_bytes:
+        console.print(f"most memory of a process: {comparison.peak_bytes / 2**20:.0f} MiB", highlight=False)
+    if out:
+        _write(comparison, out, file.read_text(encoding="utf-8"))
+        console.print(f"report: {out / 'report.html'}", highlight=False, soft_wrap=True)
     if as_json:
         print(dumps(comparison.to_json()), flush=True)
     return ExitCode.DONE if comparison.reached else ExitCode.LIMIT
 
 
-def _seeds(count: int) -> tuple[int, ...]:
-    if count < 1:
-        raise OffbeatError(f"--seeds: {count} is not positive", "give 1 or more")
-    return tuple(range(1, count + 1))
+def _positive(option: str, value: int) -> int:
+    if value < 1:
+        raise OffbeatError(f"{option}: {value} is not positive", "give 1 or more")
+    return value
 
 
-class _Lines:
-    """Progress as lines."""
+def _write(comparison: Comparison, folder: Path, scenario_text: str) -> None:
+    """The report, its plots, and the figures."""
+    from offbeat_cli.simulator import figures, page  # matplotlib takes a moment to import
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
-
-    def show(self, progress: Progress) -> None:
-        if progress.note is None or progress.note.figures is not None:
-            self._console.print(
-                f"{progress.finished}/{progress.total}  {progress.label}  seed {progress.seed}",
-                markup=False,
-                highlight=False,
-            )
-
-
-def table(comparison: Comparison) -> Table:
-    """The comparison for a terminal."""
-    shown = Table(title=f"{comparison.scenario.name}, H = {comparison.scenario.heterogeneity:.2f}")
-    shown.add_column("model")
-    for column in ("time s", "95 %", "metric", "loss", "computing", "commits", "waiting", "commits", "MB"):
-        shown.add_column(column, justify="right")
-    for result in comparison.results:
-        low, high = result.interval_s
-        late = "" if result.reached else "> "
-        shown.add_row(
-            result.label,
-            f"{late}{result.time_s:.1f}",
-            f"{low:.1f} – {high:.1f}",
-            f"{result.mean('value'):.4f}",
-            f"{result.mean('loss'):.4f}",
-            f"{result.mean('compute_share'):.1%}",
-            f"{result.mean('commit_share'):.1%}",
-            f"{result.mean('wait_share'):.1%}",
-            f"{result.mean('commits'):.0f}",
-            f"{result.mean('bytes') / 1e6:.0f}",
-        )
-    return shown
+    try:
+        (folder / "result.json").write_text(dumps(comparison.to_json()) + "\n", encoding="utf-8")
+        plots = figures.write(comparison, folder)
+        (folder / "report.html").write_text(page.page(comparison, plots, scenario_text), encoding="utf-8")
+    except OSError as error:
+        raise OffbeatError(
+            f"--out: {folder}: {error.strerror}", "name a folder that you may write to"
+        ) from error
