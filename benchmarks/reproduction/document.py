@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.reproduction import plots, sections
+from benchmarks.reproduction import plots, rates, sections, trends
 from benchmarks.reproduction.claims import Claim
 from benchmarks.reproduction.contenders import CONTENDERS, RESULTS, tuned
 from benchmarks.reproduction.experiments import EXPERIMENTS, Experiment
@@ -87,7 +87,7 @@ def _section(
         if drawn:
             lines += [f"![{picture}]({PICTURES}/{drawn.name})", ""]
     if new:
-        lines += [*(claim.sentence for claim in new), ""]
+        lines += [*(f"- {claim.sentence}" for claim in new), ""]
     return lines
 
 
@@ -158,15 +158,15 @@ def _pictures(
     if letter == "a" and "a-models" in mine:
         everyone = mine["a-models"]
         chosen = [label for label in everyone.labels if label in sections.DRAWN or label.startswith("ADSP")]
-        theirs = everyone.best("Fixed ADACOMM")
+        theirs = everyone.best(sections.taus(everyone))
         chosen += [theirs] if theirs and theirs not in chosen else []
         return [
             ("Held-out loss against time", draw("a-loss", lambda path: plots.curves(everyone, path, chosen))),
             ("Where the time went", draw("a-shares", lambda path: plots.shares(everyone, path))),
         ]
-    if letter in sections.VARIED:
-        points = sections.leads(letter, found)
-        label = sections.VARIED[letter].axis
+    if letter in trends.VARIED:
+        points = trends.leads(letter, found)
+        label = trends.VARIED[letter].axis
         if len(points) > 1:
             log = letter == "c"
             return [
@@ -177,7 +177,7 @@ def _pictures(
             ]
         return []
     if letter == "e":
-        panels = [(sections.RATES[name], content) for name, content in mine.items()]
+        panels = [(rates.RATES[name], content) for name, content in mine.items()]
         return [("Time against the commit rate", draw("e-rates", lambda path: plots.rates(panels, path)))]
     if letter in ("f", "g", "h"):
         panels = [(name.partition("-")[2].replace("-", " "), content) for name, content in mine.items()]

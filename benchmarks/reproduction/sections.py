@@ -3,58 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 
-from benchmarks.reproduction.claims import Claim, grows, lead_text, reaches, share
+from benchmarks.reproduction import rates, trends
+from benchmarks.reproduction.claims import Claim, lead_text, reaches, share
 from benchmarks.reproduction.found import Found, Ratio
-from benchmarks.reproduction.markdown import number, percent, table, together
+from benchmarks.reproduction.markdown import percent, table, together
+from benchmarks.reproduction.trends import BARRIER, OURS
 
-OURS = "ADSP"
-BARRIER = "Fixed ADACOMM"
 HEADLINE = 0.624
 DRAWN = ("BSP", "SSP(3)", "ASP", "ADACOMM", "FedBuff(2)", "FedCompass(8)")
 
 Section = tuple[list[str], list[Claim]]
-
-
-@dataclass(frozen=True)
-class Varied:
-    """What (b), (c) or (d) vary: scenario -> value."""
-
-    axis: str
-    column: str
-    source: str
-    values: Mapping[str, float]
-
-
-VARIED = {
-    "b": Varied(
-        "heterogeneity H",
-        "H",
-        "the lead over Fixed ADACOMM grows with heterogeneity",
-        {
-            **{f"b-heterogeneity-{h}": float(h) for h in ("1.00", "1.45", "2.00", "2.60")},
-            "a-models": 3.2,
-        },
-    ),
-    "c": Varied(
-        "number of devices",
-        "Devices",
-        "the lead over Fixed ADACOMM grows with the number of workers (18, 36)",
-        {f"c-workers-{size}": size for size in (18, 36, 100, 500)},
-    ),
-    "d": Varied(
-        "commit delay, slow steps",
-        "Delay",
-        "the lead over Fixed ADACOMM grows with the delay (0, 2, 5, 10 s)",
-        {f"d-delay-{delay}": delay for delay in (0, 2, 5, 10)},
-    ),
-}
-RATES = {
-    "e-rates-0.3": "delay 0.3",
-    "e-rates-3": "delay 3",
-    "e-rates-3-overlapped": "delay 3, overlapped",
-}
 
 
 def entries(found: Found, labels: Iterable[str] | None = None) -> list[str]:
@@ -92,15 +51,9 @@ def entries(found: Found, labels: Iterable[str] | None = None) -> list[str]:
     return [*table(head, rows), ""]
 
 
-def leads(letter: str, found: Mapping[str, Found]) -> list[tuple[float, Ratio]]:
-    """ADSP's lead over the best Fixed ADACOMM for each value of what is varied."""
-    points = []
-    for name, value in VARIED[letter].values.items():
-        here = found.get(name)
-        theirs = here.best(BARRIER) if here else None
-        if here and theirs and here.has(OURS):
-            points.append((value, here.lead(OURS, theirs)))
-    return points
+def taus(found: Found) -> list[str]:
+    """Fixed ADACOMM with each tau that was tried."""
+    return [label for label in found.labels if label.startswith(BARRIER)]
 
 
 def models(found: Mapping[str, Found]) -> Section:
@@ -110,7 +63,7 @@ def models(found: Mapping[str, Found]) -> Section:
     everyone = found.get("a-models")
     if everyone:
         lines += entries(everyone)
-        theirs = everyone.best(BARRIER)
+        theirs = everyone.best(taus(everyone))
         if theirs:
             lead = everyone.lead(OURS, theirs)
             text = lead_text(lead, f"{theirs}, the best tau")
@@ -124,7 +77,7 @@ def models(found: Mapping[str, Found]) -> Section:
             Claim(
                 "a",
                 "ADSP is ahead of BSP, SSP, ADACOMM and Fixed ADACOMM",
-                f"ahead of ADSP: {together(ahead)}, of {len(everyone.labels) - 1}",
+                f"ahead of ADSP: {together(ahead)} of all {len(everyone.labels) - 1}",
                 "yes" if not [a for a in ahead if not a.startswith(BEYOND)] else "no",
             )
         )
@@ -198,115 +151,6 @@ def _three(found: Found) -> Section:
     return lines, [claim]
 
 
-def varied(letter: str) -> Callable[[Mapping[str, Found]], Section]:
-    """(b), (c), (d): one table over all values, and the trend."""
-
-    def section(found: Mapping[str, Found]) -> Section:
-        what = VARIED[letter]
-        rows = []
-        for name, value in what.values.items():
-            here = found.get(name)
-            if not here:
-                continue
-            theirs = here.best(BARRIER)
-            shown = ["BSP", "ASP", "ADACOMM", theirs, OURS, f"{OURS} overlapped", "ASP overlapped"]
-            for label in dict.fromkeys(shown):
-                if label and here.has(label):
-                    rows.append(
-                        [
-                            f"{value:g}",
-                            label,
-                            f"{here[label]['reached']} of {here.seeds}",
-                            here.time(label),
-                            here.ratio(label, OURS).text if label != OURS else "",
-                            percent(here[label]["compute_share"]),
-                        ]
-                    )
-        lines = table([what.column, "", "Reached", "Seconds", "Of ADSP's time", "Computing"], rows)
-        points = leads(letter, found)
-        claim = grows(letter, what.source, f"less time than the best Fixed ADACOMM at {what.axis}", points)
-        extra = _overlap(found) if letter == "d" else []
-        return [*lines, "", *extra], [claim] if claim else []
-
-    return section
-
-
-def _overlap(found: Mapping[str, Found]) -> list[str]:
-    """What overlap does, by delay."""
-    parts = []
-    for name, delay in VARIED["d"].values.items():
-        here = found.get(name)
-        if here and here.has(OURS, f"{OURS} overlapped"):
-            parts.append(f"at a delay of {delay:g} {here.ratio(f'{OURS} overlapped', OURS).text}")
-    return [f"ADSP's time with overlap, of that without: {'; '.join(parts)}.", ""] if parts else []
-
-
-def rates(found: Mapping[str, Found]) -> Section:
-    """(e)"""
-    lines: list[str] = []
-    claims: list[Claim] = []
-    for name, title in RATES.items():
-        here = found.get(name)
-        if not here:
-            continue
-        best = here.best("ADSP rate")
-        rows = []
-        for label in here.labels:
-            rate = float(label.rpartition(" ")[2]) if " rate " in label else None
-            intervals = [value for value in here[label]["intervals_s"] if value]
-            mean = sum(intervals) / len(intervals) if intervals else None
-            rows.append(
-                [
-                    label,
-                    f"{here[label]['reached']} of {here.seeds}",
-                    here.time(label),
-                    here.ratio(label, best).text if best and label != best else "",
-                    number(mean) if mean else "",
-                    f"{implicit_momentum(rate):.2f}" if rate else "",
-                ]
-            )
-        head = [
-            "",
-            "Reached",
-            "Seconds",
-            "Of the best fixed rate's time",
-            "Interval at the end, s",
-            "Implicit momentum",
-        ]
-        lines += [f"**{title}**", "", *table(head, rows), ""]
-        searches = {label.rpartition(" ")[2]: label for label in here.labels if "search" in label}
-        if best and searches:
-            claims.append(_search_claim(here, title, best, searches))
-    lines += [
-        "Implicit momentum is the source's formula for 18 equal workers: committing less often acts like "
-        "momentum. It is a trend to see, and controls nothing.",
-        "",
-    ]
-    return lines, claims
-
-
-def _search_claim(found: Found, title: str, best: str, searches: Mapping[str, str]) -> Claim:
-    parts = [
-        f"{name} {found.ratio(label, best).text} of the time of {best.removeprefix('ADSP ')}"
-        for name, label in searches.items()
-    ]
-    robust = searches.get("robust")
-    near = robust is not None and found.ratio(robust, best).mean <= 1.1 and found.reached_all(robust)
-    return Claim(
-        "e",
-        "a search finds the commit rate in the run",
-        f"{title}: {', '.join(parts)}",
-        "yes: robust is within 10 % of the best rate"
-        if near
-        else "robust is more than 10 % behind the best rate",
-    )
-
-
-def implicit_momentum(rate: float, workers: int = 18, per_commit: float = 0.05) -> float:
-    """mu = 1 - 1/(1 + (1 - 1/M) M g/rate): the source's formula with the unit of its own plot (g = 0.05)."""
-    return 1 - 1 / (1 + (1 - 1 / workers) * workers * per_commit / rate)
-
-
 def workloads(found: Mapping[str, Found]) -> Section:
     """(f)"""
     lines: list[str] = []
@@ -316,7 +160,7 @@ def workloads(found: Mapping[str, Found]) -> Section:
         if not here:
             continue
         lines += [f"**{name.removeprefix('f-').upper()}**", "", *entries(here)]
-        theirs = here.best(BARRIER)
+        theirs = here.best(taus(here))
         if theirs:
             lead = here.lead(OURS, theirs)
             parts.append(f"{name.removeprefix('f-').upper()} {lead_text(lead, theirs)}")
@@ -362,7 +206,7 @@ def changes(found: Mapping[str, Found]) -> Section:
         if not here:
             continue
         lines += [f"**{title}**", "", *entries(here)]
-        theirs = here.best(BARRIER)
+        theirs = here.best(taus(here))
         if theirs:
             lead = here.lead(OURS, theirs)
             parts.append(f"{title.lower()}: {lead_text(lead, theirs)}")
@@ -373,10 +217,10 @@ def changes(found: Mapping[str, Found]) -> Section:
 
 SECTIONS: Mapping[str, Callable[[Mapping[str, Found]], Section]] = {
     "a": models,
-    "b": varied("b"),
-    "c": varied("c"),
-    "d": varied("d"),
-    "e": rates,
+    "b": trends.varied("b"),
+    "c": trends.varied("c"),
+    "d": trends.varied("d"),
+    "e": rates.section,
     "f": workloads,
     "g": weights,
     "h": changes,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from benchmarks import harness
-from benchmarks.reproduction import files
+from benchmarks.reproduction import build, files
 from benchmarks.reproduction.contenders import ALL, CONTENDERS, RESULTS, TUNING, tuned
 from benchmarks.reproduction.workloads import WORKLOADS
 from benchmarks.tuning import Setting, Tuned, tune
@@ -33,17 +33,17 @@ class Place:
     workload: str
     keys: Sequence[str]
     limit_s: float
-    devices: list[dict[str, Any]] = field(default_factory=files.fleet)
+    devices: list[dict[str, Any]] = field(default_factory=build.fleet)
     training: dict[str, Any] = field(default_factory=dict)
 
 
 PLACES = {
     "mlp": Place("mlp", (*ALL, "adsp-per-step"), 600),
-    "mlp-dirichlet": Place("mlp", files.WEIGHT_MODELS, 600, training=files.DIRICHLET),
-    "mlp-labels-by-speed": Place("mlp", files.WEIGHT_MODELS, 600, files.labels_by_speed()),
-    "cnn": Place("cnn", files.WORKLOAD_MODELS, 300),
-    "lstm": Place("lstm", files.WORKLOAD_MODELS, 300),
-    "svm": Place("svm", files.WORKLOAD_MODELS, 400),
+    "mlp-dirichlet": Place("mlp", build.WEIGHT_MODELS, 600, training=build.DIRICHLET),
+    "mlp-labels-by-speed": Place("mlp", build.WEIGHT_MODELS, 600, build.labels_by_speed()),
+    "cnn": Place("cnn", build.WORKLOAD_MODELS, 300),
+    "lstm": Place("lstm", build.WORKLOAD_MODELS, 300),
+    "svm": Place("svm", build.WORKLOAD_MODELS, 400),
 }
 
 
@@ -54,7 +54,7 @@ def run(names: Sequence[str] = (), *, fresh: bool = False, workers: int | None =
         place = PLACES[name]
         harness.progress(f"tuning in {name}: {len(place.keys)} models")
         workload = replace(WORKLOADS[place.workload], limit_s=place.limit_s)
-        values = files.scenario(workload, place.devices, [], training=place.training)
+        values = build.scenario(workload, place.devices, [], training=place.training)
         values |= {
             "name": f"tuning-{name}",
             "tasks": [str(files.FOLDER / path) for path in values.get("tasks", ())],

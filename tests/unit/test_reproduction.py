@@ -8,14 +8,25 @@ import pytest
 import yaml
 
 from benchmarks.reproduction import __main__ as command
-from benchmarks.reproduction import claims, document, experiments, files, found, plots, runner, sections
+from benchmarks.reproduction import (
+    build,
+    claims,
+    document,
+    experiments,
+    files,
+    found,
+    plots,
+    rates,
+    runner,
+    trends,
+)
 from benchmarks.reproduction.contenders import CONTENDERS
 from benchmarks.reproduction.found import Found, Ratio
 from benchmarks.reproduction.markdown import table
 from offbeat_cli.simulator.scenario import Scenario
 from offbeat_core.errors import OffbeatError
 
-NAMES = sorted(files.build())
+NAMES = sorted(build.build())
 
 
 # ---- scenario files -----------------------------------------------------------------------
@@ -24,7 +35,7 @@ NAMES = sorted(files.build())
 def test_the_files_are_what_the_program_writes():
     written = {path.stem: path.read_text() for path in files.FOLDER.glob("*.yaml")}
     made = {
-        name: files.text(name, content, experiments.ABOUT[name]) for name, content in files.build().items()
+        name: files.text(name, content, experiments.ABOUT[name]) for name, content in build.build().items()
     }
     stale = {name for name in written.keys() | made.keys() if written.get(name) != made.get(name)}
     assert not stale, "run: python -m benchmarks.reproduction scenarios"
@@ -32,7 +43,7 @@ def test_the_files_are_what_the_program_writes():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_scenario_file_says_what_was_built(name):
-    built = json.loads(json.dumps(files.build()[name]))
+    built = json.loads(json.dumps(build.build()[name]))
     read = yaml.safe_load((files.FOLDER / f"{name}.yaml").read_text())
     assert _near(read, built)
 
@@ -69,7 +80,7 @@ def test_every_experiment_of_the_issue_is_there_and_a_quick_run_leaves_none_out(
 @pytest.mark.parametrize("asked", [1.0, 1.45, 2.0, 2.6, 29 / 9])
 @pytest.mark.parametrize("size", [18, 36, 100, 500])
 def test_a_fleet_has_the_heterogeneity_that_was_asked_for(asked, size):
-    devices = files.fleet(asked, size)
+    devices = build.fleet(asked, size)
     speeds = [1 / group["step_s"] for group in devices for _ in range(group["count"])]
     assert len(speeds) == size
     assert sum(speeds) / size / min(speeds) == pytest.approx(asked, rel=0.01)
@@ -89,7 +100,7 @@ def test_a_quick_run_makes_the_same_runs_as_the_full_one():
 
 def test_every_scenario_gives_each_model_its_tuned_rate():
     choices = {"mlp": {"adsp": {"lr": 0.77}, "bsp": {"lr": 0.33}}}
-    for name, content in files.build(choices).items():
+    for name, content in build.build(choices).items():
         if content["task"]["name"] != "fashion-mnist" or content["task"]["options"].get("architecture"):
             continue
         for entry in content["compare"]:
@@ -266,8 +277,8 @@ def test_a_target_that_was_not_reached_leaves_the_ratio_open_on_the_right_side()
     assert content.time("BSP") == "> 1500"
     assert content.lead("ADSP", "BSP").open_above  # BSP would have taken longer still
     assert content.ratio("BSP", "BSP").text == "not known"
-    assert content.best("BSP") == "BSP"
-    assert content.best("nobody") is None
+    assert content.best(["BSP", "ADSP"]) == "ADSP"
+    assert content.best([]) is None
 
 
 def test_a_mean_curve_ends_with_the_first_seed_and_where_one_diverged():
@@ -300,6 +311,20 @@ def test_a_trend_is_judged_from_its_leads(means, verdict):
     assert claims.grows("b", "it grows", "here", ratios(*means)).verdict == verdict
 
 
+def test_a_trend_compares_with_the_taus_that_all_points_have(tmp_path):
+    """Else a lead would fall only because more was tried against it."""
+    wide = result(
+        "a", *(entry(f"Fixed ADACOMM({tau})", five(tau)) for tau in (4, 8, 16)), entry("ADSP", five(2))
+    )
+    narrow = result(
+        "b", *(entry(f"Fixed ADACOMM({tau})", five(tau)) for tau in (8, 16)), entry("ADSP", five(2))
+    )
+    both = {"a-models": Found(wide), "b-heterogeneity-2.00": Found(narrow)}
+    assert set(trends.barrier("b", both).values()) == {"Fixed ADACOMM(8)"}
+    assert [lead.mean for _, lead in trends.leads("b", both)] == pytest.approx([0.75, 0.75])
+    assert trends.leads("b", {}) == []
+
+
 def test_one_point_is_no_trend():
     assert claims.grows("b", "it grows", "here", ratios(0.4)) is None
 
@@ -320,7 +345,7 @@ def test_a_lead_is_judged_by_the_sources(lead, verdict):
 def test_implicit_momentum_is_that_of_the_sources_plot():
     expected = {1: 0.459, 2: 0.298, 3: 0.221, 4: 0.175, 5: 0.145, 10: 0.078}
     for rate, mu in expected.items():
-        assert sections.implicit_momentum(rate) == pytest.approx(mu, abs=0.001)
+        assert rates.implicit_momentum(rate) == pytest.approx(mu, abs=0.001)
 
 
 def test_a_table_aligns_numbers_to_the_right():
@@ -334,7 +359,7 @@ def test_a_table_aligns_numbers_to_the_right():
 def write_results(folder, *, quick=False, lead=0.35, seeds=5):
     """Results for every scenario: each model takes 100 s but ADSP, which takes `lead` of that."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name, content in files.build().items():
+    for name, content in build.build().items():
         entries = []
         for number, item in enumerate(content["compare"]):
             ours = item["label"].startswith("ADSP")
