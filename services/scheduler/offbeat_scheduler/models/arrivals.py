@@ -37,15 +37,17 @@ def group(paces: Mapping[str, Pace], min_steps: int, max_steps: int) -> list[Arr
 
     The fastest device makes `max_steps` local updates, which sets the base cycle. Whoever can make
     `min_steps` in it is in the same group. Of the others, the fastest sets the next group's cycle: the
-    smallest multiple of the base cycle in which it can make `min_steps`, so that slow groups arrive
-    together with a fast one; and so on.
+    smallest multiple of the base cycle, so that slow groups arrive together with a fast one, in which it
+    can make the geometric mean of `min_steps` and `max_steps`. That leaves room for slower ones to be in
+    the group as well, and its updates do not get old; and so on.
     """
     left = sorted(paces, key=lambda name: (paces[name].step_s, paces[name].commit_s, name))
     groups: list[ArrivalGroup] = []
+    middle = round(math.sqrt(min_steps * max_steps))
     base_s = cycle_s = paces[left[0]].arrives_s(max_steps) if left else 0.0
     while left:
         if groups:
-            needed_s = paces[left[0]].arrives_s(min_steps)
+            needed_s = paces[left[0]].arrives_s(middle)
             cycle_s = base_s * math.ceil(needed_s / base_s - EPSILON)
         able = {name: paces[name].steps_in(cycle_s) for name in left}
         # The first sets the cycle, so it is in it, whatever rounding says.
