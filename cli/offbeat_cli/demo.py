@@ -346,7 +346,8 @@ def _summary(console: Console, status: pb.Status, found: dict[str, Any], files: 
         lines.append(f"  {status.metric_name or 'metric'} {status.metric:.4f}, loss {status.loss:.4f}")
     if status.commit_rate:
         lines.append(
-            f"  {status.sync} at {status.commit_rate:.3g} commits per {status.check_period_s:g} s"
+            f"  {outcome.model_name(status.sync)} at {status.commit_rate:.3g} commits "
+            f"per {status.check_period_s:g} s"
             + (f", after {len(status.probes)} probes" if status.probes else "")
         )
     for worker in found["workers"]:

@@ -13,6 +13,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from offbeat_cli.history import DeviceHistory, History
 from offbeat_core.config import TargetSpec
@@ -163,6 +164,7 @@ def local_updates(history: History) -> str:
                 lw=1.8,
                 label=name,
             )
+        axes.yaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_ylabel("local updates a commit")
         axes.set_xlabel("seconds of training")
         axes.set_xlim(0, max(history.trained_s, 1e-3))

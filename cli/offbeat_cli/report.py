@@ -16,6 +16,7 @@ from typing import Any
 from offbeat_cli import history as histories
 from offbeat_cli import plots, report_plan
 from offbeat_cli.history import History
+from offbeat_cli.outcome import model_name
 from offbeat_core import __version__
 from offbeat_core.config import RunSettings, TargetSpec, read_yaml, validate
 from offbeat_core.errors import OffbeatError
@@ -112,7 +113,7 @@ def _config_shown(text: str) -> str:
 def _sentence(history: History, settings: RunSettings | None, result: dict[str, Any]) -> str:
     parts = [f"{len(history.devices)} devices"]
     if settings:
-        parts.append(f"synchronized by {settings.sync.model}")
+        parts.append(f"synchronized by {model_name(settings.sync.model)}")
     if result.get("commit_delay_s"):
         parts.append(f"{result['commit_delay_s']:g} s added to each commit's round trip")
     ended = history.message or history.outcome or "not ended"

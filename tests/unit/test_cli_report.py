@@ -187,6 +187,11 @@ def test_the_report_says_how_it_ended_and_how_to_load_the_model(folder):
         assert part in text
 
 
+def test_an_own_model_is_named_without_its_folder(folder):
+    (folder / "run.yaml").write_text(RUN.replace("sync: adsp", "sync: /home/me/mine.py:Mine"))
+    assert "synchronized by mine.py:Mine." in report.write(folder).read_text(encoding="utf-8")
+
+
 def test_what_others_named_is_escaped(folder):
     path = folder / "events.jsonl"
     path.write_text(path.read_text().replace("worker-2", "<script>x</script>"))
