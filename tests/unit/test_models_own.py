@@ -1,5 +1,6 @@
 """A user's own model: a file on the scheduler's machine, that a run may name only where that is allowed."""
 
+import os
 from functools import partial
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from offbeat_scheduler.main import make_service
 from offbeat_scheduler.models import ANYWHERE, make_model
 from offbeat_scheduler.submission import read_run
 from offbeat_scheduler.sync import Fleet, Steps
+from support.scheduler_world import World
 from support.virtual import run_settings, trio
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -153,6 +155,33 @@ def test_what_is_wrong_is_said_with_file_and_line(folder, text, name, said):
     assert str(path) in str(error.value)
     for part in said:
         assert part in str(error.value), str(error.value)
+
+
+def test_a_model_that_is_only_imported_is_not_the_files(folder):
+    path = written(folder, "from offbeat_scheduler.models.bsp import BSP\n")
+    with pytest.raises(OffbeatError, match="only imported there"):
+        make(f"{path}:BSP")
+    assert make("bsp").digest == ""
+
+
+@pytest.mark.parametrize("file", ["a\0b.py", "a" * 5000 + ".py", "a" * 300 + ".py"])
+def test_what_can_be_no_path_is_refused(folder, file):
+    for allowed in ([folder], ANYWHERE):
+        with pytest.raises(OffbeatError, match="sync: "):
+            make({"model": f"{file}:X"}, allowed)
+
+
+def test_a_pipe_is_not_read(folder):
+    os.mkfifo(folder / "pipe.py")
+    with pytest.raises(OffbeatError, match="is not a file"):
+        make("pipe.py", [folder])
+
+
+def test_a_model_that_fails_in_a_run_ends_it_and_says_in_which_line(folder):
+    path = written(folder, PLAIN.replace("return Plan", "fleet = fleet.devises\n        return Plan"))
+    world = World(make_model=partial(make_model, own_files=[folder]))
+    world.training(sync=str(path))
+    assert f"AttributeError: 'Fleet' object has no attribute 'devises' ({path}:5)" in world.status().message
 
 
 @pytest.mark.parametrize("name", ["none.py", "folder.py"])

@@ -13,6 +13,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import inspect
+import os
 import sys
 import traceback
 import types
@@ -30,6 +31,7 @@ LONGEST = 300
 """Characters of a message that are shown."""
 
 LARGEST_BYTES = 1 << 20
+LONGEST_PATH = 4096
 
 ANYWHERE: tuple[Path, ...] = (Path(Path.cwd().anchor),)
 """Any file: for commands that load what their own user names."""
@@ -64,6 +66,8 @@ def find(file: str, allowed: Sequence[Path]) -> ModelFile:
     Raises OffbeatError where it is not allowed, or can't be read. Of files that are not allowed, nothing
     is said, not even whether they exist.
     """
+    if "\0" in file or len(file) > LONGEST_PATH:
+        raise OffbeatError(f"sync: {file[:80]!r} is no path", "give the path of a model's file (.py)")
     places = [place.resolve() for place in allowed]
     folders = [place for place in places if place.is_dir() and place not in ANYWHERE]
     files = [place for place in places if not place.is_dir() and place.name == file]
@@ -75,11 +79,13 @@ def find(file: str, allowed: Sequence[Path]) -> ModelFile:
             "on the scheduler's machine, add the file or its folder to `models`"
             + (f"; there are {_listed(places)}" if places else " (now empty)"),
         )
-    path = next((path for path in permitted if path.is_file()), permitted[-1])
+    path = next((path for path in permitted if os.path.isfile(path)), permitted[-1])
+    if not os.path.exists(path):
+        raise OffbeatError(f"sync: {file}: there is no such file", f"looked for: {path}")
+    if not os.path.isfile(path):  # reading a pipe would wait for ever
+        raise OffbeatError(f"sync: {path}: is not a file", "give the path of a model's file (.py)")
     try:
         source = path.read_bytes()
-    except FileNotFoundError:
-        raise OffbeatError(f"sync: {file}: there is no such file", f"looked for: {path}") from None
     except OSError as error:
         raise OffbeatError(
             f"sync: {path}: cannot be read: {error.strerror}", "give the path of a model's file (.py)"
@@ -124,6 +130,10 @@ def load(file: ModelFile, name: str) -> type[SyncModel]:
         raise OffbeatError(
             f"sync: {file.path}: there is no '{name}' in it",
             f"did you mean '{near[0]}'?" if near else f"models in it: {', '.join(usable) or 'none'}",
+        )
+    if name not in own and inspect.isclass(member) and issubclass(member, SyncModel):
+        raise OffbeatError(
+            f"sync: {file.path}: '{name}' is only imported there", "name the model that it is from"
         )
     if not (inspect.isclass(member) and issubclass(member, SyncModel)):
         raise OffbeatError(
@@ -188,18 +198,19 @@ def _compiled(path: Path, source: bytes) -> types.CodeType:
         ) from None
 
 
+def line(error: BaseException, path: str) -> str:
+    """'file:line' of the innermost line of the file that led to the error, or ''."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return next((f"{path}:{frame.lineno}" for frame in reversed(frames) if frame.filename == path), "")
+
+
 def explain(error: BaseException, path: Path, doing: str) -> OffbeatError:
     """What the model's own code raised, with the user's own line."""
     if isinstance(error, OffbeatError):
         return error
-    lines = [
-        f"{path}:{frame.lineno}"
-        for frame in traceback.extract_tb(error.__traceback__)
-        if frame.filename == str(path)
-    ]
     said = str(error).strip().partition("\n")[0][:LONGEST]
     kind = type(error).__name__
     return OffbeatError(
-        f"{doing}: {lines[-1] if lines else path}: {kind}{': ' if said else ''}{said}",
+        f"{doing}: {line(error, str(path)) or path}: {kind}{': ' if said else ''}{said}",
         "correct the model's file",
     )
