@@ -105,6 +105,35 @@ def test_it_serves_is_healthy_and_ends_in_order_while_agents_and_watchers_are_at
     assert "health" in unhealthy.stderr
 
 
+def test_a_run_can_make_it_load_no_file_but_those_that_its_configuration_allows(tmp_path):
+    """A model's file is executed, and a run comes over the network."""
+    allowed, mark = tmp_path / "models", tmp_path / "executed"
+    allowed.mkdir()
+    source = (
+        "from offbeat_scheduler.sync import Plan, SyncModel\n"
+        f"open({str(mark)!r}, 'a').write(__file__ + '\\n')\n"
+        "class Mine(SyncModel):\n    def decide(self, fleet): return Plan({})\n"
+    )
+    (tmp_path / "outside.py").write_text(source)
+    (allowed / "mine.py").write_text(source)
+    process, facts = start(tmp_path, "--models", str(allowed))
+    try:
+        with channels.connect_blocking(f"127.0.0.1:{facts['port']}") as channel:
+            stub = scheduler_pb2_grpc.SchedulerStub(channel)
+            for outside in (f"{tmp_path}/outside.py:Mine", "../outside.py", "mine.py/../../outside.py:Mine"):
+                with pytest.raises(grpc.RpcError) as error:
+                    stub.SubmitRun(pb.SubmitRunRequest(run_yaml=f"task: digits\nsync: '{outside}'\n"))
+                assert error.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+                assert "none of the models that this scheduler may load" in error.value.details()
+            assert not mark.exists()
+            stub.SubmitRun(pb.SubmitRunRequest(run_yaml="task: digits\nsync: mine.py:Mine\n"))
+            assert mark.read_text() == f"{allowed / 'mine.py'}\n"
+            assert "mine.py" in stub.GetStatus(pb.StatusRequest()).sync
+    finally:
+        process.kill()
+        process.communicate()
+
+
 def test_a_run_file_is_submitted_at_the_start_and_shows_in_the_metrics(tmp_path):
     (tmp_path / "run.yaml").write_text(RUN)
     process, facts = start(tmp_path, "--run", str(tmp_path / "run.yaml"))
