@@ -86,6 +86,7 @@ class WorkerAgent:
         self._leaving = False
         self._departing = False  # the process ends
         self._rested = False  # trains nothing for a while: its model may be old
+        self._trained = False  # in this run
         self._resuming = False  # fetches a fresh one, to train again
         self._committed_in: int | None = None  # the generation in which it made its one commit
         self._built: asyncio.Future[training.Built] | None = None
@@ -210,6 +211,9 @@ class WorkerAgent:
         self._phase = Phase.RESTING
 
     def _train(self) -> None:
+        if not self._trained:
+            self._trained = True
+            log.info("run %s: training", self._run_id)
         self.trainer.post(training.Train(self._directives.current, self._received_s))
 
     def _refuse(self, directive: pb.WorkerDirective) -> None:
@@ -224,6 +228,7 @@ class WorkerAgent:
         self._commit_s = RunningMedian()
         self._bytes_before = (self._bulk.sent_bytes, self._bulk.received_bytes)
         self._retries = 0
+        self._trained = False
         self._enter(Phase.PREPARING)
         log.info("run %s: preparing task %s", directive.run_id, directive.task.name)
         self._spawn(self._prepare(directive))
@@ -301,7 +306,6 @@ class WorkerAgent:
                 if not self._settled.done():
                     self._settled.set_result(None)
             case training.Started() if not self._rested and self._phase != Phase.TRAINING:
-                log.info("run %s: training", self._run_id)
                 self._enter(Phase.TRAINING)
             case training.Failed():
                 self._fail(event.error)
