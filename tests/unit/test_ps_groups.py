@@ -276,6 +276,26 @@ def test_who_joins_after_a_round_is_waited_for_in_the_next_one_only() -> None:
     assert held in world.replies
 
 
+def test_who_enters_the_cohort_within_a_round_is_waited_for_unless_it_has_committed() -> None:
+    world = World(in_round(cohort=("a", "b")))
+    world.pull(*"abcd")
+    held = world.commit("a", 1)
+    world.commit("c", 1)
+    configure(world, generation=1, cohort=("a", "c", "d"))  # b left, c and d came
+    assert held not in world.replies
+    world.commit("d", 1)
+    assert world.run.closed == 1
+    assert held in world.replies
+
+
+def test_a_cohort_that_shrinks_to_those_that_have_committed_ends_its_round() -> None:
+    world = World(in_round(cohort=("a", "b")))
+    world.pull("a", "b")
+    world.commit("a", 1)
+    configure(world, generation=1, cohort=("a",))
+    assert world.run.closed == 1
+
+
 def test_a_round_of_groups_is_over_when_each_gate_closed() -> None:
     world = World(grouped(group("ab"), group("c"), once=True))
     world.pull(*"abc")
@@ -370,7 +390,7 @@ class Fleet:
 
     def serve(self) -> None:
         """The server hears of the newest plan."""
-        if self.plan.generation != self.world.run.rules.generation:
+        if self.plan != self.world.run.rules:
             self.world.carry_out(self.world.run.configure(self.plan, self.world.now))
         self.hear()
 
@@ -448,6 +468,10 @@ class Fleet:
                 self.plan_anew(value)
             case "same plan":
                 self.plan_anew(self.plan)
+            case "cohort" if self.plan.once and not self.plan.groups:
+                self.plan = replace(self.plan, cohort=tuple(sorted(value)))  # in the same round
+            case "cohort":
+                pass
             case "serve":
                 self.serve()
             case "bad":
@@ -480,6 +504,7 @@ events = st.lists(
         st.tuples(st.sampled_from(["tell", "cut", "away", "back", "bad"]), st.sampled_from(NAMES)),
         st.tuples(st.just("plan"), rulesets()),
         st.tuples(st.sampled_from(["serve", "same plan"]), st.none()),
+        st.tuples(st.just("cohort"), st.sets(st.sampled_from(NAMES))),
         st.tuples(st.just("wait"), st.floats(0.1, 9)),
     ),
     max_size=60,

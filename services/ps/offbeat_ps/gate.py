@@ -50,7 +50,6 @@ class Gate:
         self._stragglers: set[str] = set()  # under way with a commit of an older generation
         self._slowest = 0  # how many members' clocks stand at `level`
         self._arrived = 0  # commits since the cycle opened
-        self._turns = 0  # of them, those that moved a clock
         self._opened = now
 
     # ---- what changes --------------------------------------------------------
@@ -82,9 +81,8 @@ class Gate:
             self._open(now)
         self.generation, self.slack, self.deadline_s, self.once = generation, slack, deadline_s, once
         self._cohort = frozenset(cohort)
-        if restart and once:
-            self._clocks = dict.fromkeys(done, 1)
-            self._turns = self._arrived = sum(self._is_member(name) for name in done)
+        if once:
+            self._clocks |= {name: max(self._clocks.get(name, 0), 1) for name in done}
         for name in self._members():
             self._enter(name)
         self._settle(now)
@@ -123,7 +121,6 @@ class Gate:
             # Only the last of the slowest can advance the cycle: the others cost no look at all members.
             self._slowest -= self._clocks[name] == self.level
             self._clocks[name] += 1
-            self._turns += 1
             passage = Passage.ON_TIME
             if self._slowest == 0:
                 self._settle(now)
@@ -185,7 +182,7 @@ class Gate:
         """Members or clocks changed: close the cycle if the slowest has advanced."""
         self.moves += 1
         clocks = [self._clocks[name] for name in self._members()]
-        if not clocks and self.once and self._turns:
+        if not clocks and self.once and any(self._clocks.get(name) for name in self._cohort or self._clocks):
             clocks = [1]  # those that had not committed have all left
         least = min(clocks, default=self.level)
         self._slowest = clocks.count(least)
@@ -199,5 +196,5 @@ class Gate:
         self._open(now)
 
     def _open(self, now: float) -> None:
-        self._arrived = self._turns = 0
+        self._arrived = 0
         self._opened = now

@@ -56,6 +56,7 @@ class Membership:
         for name in self._live:
             end = self._ends[name]
             self._ends[name] = max(end, min(end + lost_s, now + self.lease_s))
+        self._active_until = -math.inf
 
     def expire(self, now: float) -> list[str]:
         """End the leases that are due; returns whose, by name."""

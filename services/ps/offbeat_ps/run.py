@@ -102,7 +102,7 @@ class Run:
         ends, or its cycle is broken off; late updates and a buffer of K wait on.
         """
         done: tuple[str, ...] = ()
-        if rules.once and rules.generation > self.rules.generation:
+        if rules.once and rules.generation >= self.rules.generation:
             done = tuple(n for n, e in self.ledger.entries.items() if e.generation >= rules.generation)
         if rules.generation != self.rules.generation:
             self._closed = 0
