@@ -16,7 +16,9 @@ from offbeat_cli.simulator import (
     simulate,
     time_to_loss,
 )
+from offbeat_core.config import Settings
 from offbeat_scheduler.models import make_model
+from offbeat_scheduler.sync import Fold, Gate, Group, Plan, Steps, SyncModel
 from support.virtual import run_settings
 
 
@@ -86,7 +88,9 @@ def test_every_step_enters_the_model_once(sync):
 
 
 def test_a_barrier_enters_the_mean_of_equal_steps():
-    result = simulate(run_settings("fixed-adacomm:5"), trio(), PowerLaw(0.0, a=0, b=1, s0=1, beta=1), max_s=60)
+    result = simulate(
+        run_settings("fixed-adacomm:5"), trio(), PowerLaw(0.0, a=0, b=1, s0=1, beta=1), max_s=60
+    )
     rounds = result.devices["slow"].commits
     assert 1 / result.evaluations[-1].loss - 1 == pytest.approx(5 * rounds, abs=10)
     assert spread(result)[0] <= 1
@@ -238,3 +242,170 @@ def test_a_run_ends_at_its_target_and_else_at_its_time():
     over = simulate(run_settings(target={"loss": 1e-9}), trio(), work, max_s=20)
     assert not over.reached
     assert over.end_s == 20
+
+
+# ---- who rests, rounds, batches ---------------------------------------------------------------------
+
+
+class Planned(SyncModel):
+    """Gives the plans of a script; keeps what it saw."""
+
+    name = "planned"
+
+    class Options(Settings):
+        """None."""
+
+    def __init__(self, plan):
+        super().__init__(self.Options(), run_settings())
+        self._plan = plan
+        self.seen = []
+
+    def decide(self, fleet):
+        self.seen.append(fleet)
+        return self._plan(fleet)
+
+
+def planned(plan, fleet, max_s=30.0, work=None, **more):
+    model = Planned(plan)
+    work = work or PowerLaw(0.0, a=0, b=1, s0=1, beta=1)
+    return simulate(run_settings(), fleet, work, max_s=max_s, model=model, **more), model
+
+
+def test_a_device_that_rests_waits_and_goes_on_from_a_fresh_model_with_each_step_once():
+    def plan(fleet):
+        rests = 10 <= fleet.now_s < 20
+        training = {name: Steps(2) for name in fleet.devices if not (rests and name == "slow")}
+        resting = fleet.devices.keys() - training.keys()
+        return Plan(
+            training,
+            fold=Fold(),
+            resting=frozenset(resting),
+            overlap=True,
+            wake_at_s=10.0 * (1 + fleet.now_s // 10),
+        )
+
+    result, _ = planned(plan, trio(commit_s=0.0, hold_s=0.0))
+    slow, fast = result.devices["slow"], result.devices["fast-1"]
+    assert slow.wait_share == pytest.approx(1 / 3, abs=0.02)
+    assert fast.wait_share == 0
+    assert slow.steps == pytest.approx(20 / 0.3, abs=2)
+    done = sum(device.steps for device in result.devices.values()) / 3
+    assert done - 2 <= 1 / result.evaluations[-1].loss - 1 <= done
+
+
+def test_in_a_round_everyone_commits_once_and_the_next_begins_when_the_gate_has_closed():
+    rounds = []
+
+    def plan(fleet):
+        if not rounds or fleet.closed:
+            rounds.append(fleet.now_s)
+        return Plan(
+            {name: Steps(1) for name in fleet.devices},
+            gate=Gate(0),
+            fold=Fold("at_gate"),
+            cohort=tuple(fleet.devices),
+            round=len(rounds),
+        )
+
+    result, _ = planned(plan, trio(commit_s=0.1, hold_s=0.0), control_s=0.05)
+    assert spread(result)[0] <= 1  # the last round was cut short
+    commits = result.devices["slow"].commits
+    assert len(rounds) in (commits, commits + 1)
+    # A step of the slowest, its commit, and the way of the directive that begins the next round.
+    assert np.allclose(np.diff(rounds), 0.3 + 0.05 + max(0.05, 0.05) + 0.05, atol=0.051)
+
+
+def test_a_smaller_batch_takes_less_time_and_counts_fewer_samples():
+    def plan(fleet):
+        return Plan({name: Steps(4) for name in fleet.devices}, batches={"fast-1": 8}, overlap=True)
+
+    fleet = [VirtualDevice("fast-1", 0.4, fixed_s=0.1), VirtualDevice("fast-2", 0.4, fixed_s=0.1)]
+    result, model = planned(plan, fleet, work=PowerLaw(0.0))
+    first, second = result.devices["fast-1"], result.devices["fast-2"]
+    assert first.steps / second.steps == pytest.approx(0.4 / (0.1 + 0.3 / 4), rel=0.05)
+    last = model.seen[-1].devices
+    assert last["fast-1"].samples == 8 * last["fast-1"].steps
+    assert last["fast-2"].samples == 32 * last["fast-2"].steps
+
+
+def test_groups_wait_only_for_their_own():
+    def plan(fleet):
+        groups = (Group(("slow",), Gate(0)), Group(("fast-1", "fast-2"), Gate(0)))
+        return Plan({name: Steps(1) for name in fleet.devices}, groups=groups, fold=Fold("at_gate"))
+
+    result, _ = planned(plan, trio(commit_s=0.02))
+    assert result.devices["fast-1"].commits > 2.5 * result.devices["slow"].commits
+    assert abs(result.devices["fast-1"].commits - result.devices["fast-2"].commits) <= 1
+
+
+# ---- where the time goes --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "sync", ["bsp", "ssp:3", "asp", "fixed-adacomm:4", "adsp", {"adsp": {"overlap": False}}]
+)
+def test_every_moment_of_a_device_is_one_of_computing_committing_and_waiting(sync):
+    result = simulate(run_settings(sync), trio(), PowerLaw(0.02), max_s=31.7)
+    for device in result.devices.values():
+        assert device.compute_share + device.commit_share + device.wait_share == pytest.approx(1)
+        assert 0 <= device.travel_share <= device.wait_share + 1e-12
+
+
+def test_standing_still_for_its_own_commit_is_no_waiting_for_others():
+    result = simulate(
+        run_settings({"adsp": {"rate": 6, "overlap": False}}), trio(hold_s=0.0), PowerLaw(0.0), max_s=60
+    )
+    for device in result.devices.values():
+        assert device.wait_share == pytest.approx(device.travel_share)
+        assert device.travel_share == pytest.approx(0.1, abs=0.02)  # one commit of 0.1 s each second
+
+
+def test_the_jitter_of_a_device_is_the_same_under_every_model():
+    def steps(sync):
+        result = simulate(
+            run_settings(sync), trio(commit_s=0.0, hold_s=0.0, jitter=0.3), PowerLaw(0.0), max_s=40, seed=4
+        )
+        return {name: device.steps for name, device in result.devices.items()}
+
+    assert steps({"asp": {"overlap": True}}) == steps("adsp:3")
+
+
+def test_bytes_are_those_of_each_commit_and_of_each_model_sent():
+    result = simulate(run_settings("adsp:3"), trio(), Quadratic(elements=10), max_s=30)
+    commits = sum(device.commits for device in result.devices.values())
+    assert 40 * (2 * commits + 3) <= result.sent_bytes <= 40 * (2 * commits + 3 + 2 * 3)
+
+
+# ---- updates that must not enter -------------------------------------------------------------------
+
+
+def test_an_update_that_is_no_number_is_refused_and_its_device_shut_out():
+    class Broken(Quadratic):
+        def step(self, device, values, age_s, batch):
+            done = super().step(device, values, age_s, batch)
+            if device == 1:
+                values[:] = np.nan
+            return done
+
+    result = simulate(run_settings("adsp:3"), trio(), Broken(), max_s=60)
+    assert result.devices["fast-1"].commits == 0
+    assert result.devices["fast-1"].refused > 0
+    assert all(math.isfinite(point.loss) for point in result.evaluations)
+    assert result.devices["slow"].commits > 20
+
+
+def test_a_model_that_did_not_change_is_not_evaluated_again():
+    class Counted(PowerLaw):
+        evaluated = 0
+
+        def evaluate(self, values):
+            self.evaluated += 1
+            return super().evaluate(values)
+
+    work = Counted(0.0)
+    result = simulate(
+        run_settings("fixed-adacomm:50", evaluate={"every_s": 1.0}), trio(), work, max_s=60, report_every_s=1
+    )
+    rounds = result.devices["slow"].commits
+    assert len(result.evaluations) == 60
+    assert work.evaluated <= rounds + 1

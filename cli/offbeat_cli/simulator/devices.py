@@ -221,7 +221,6 @@ class Trainer:
         if refused:
             self.refused += 1
             self.pending_steps = self.pending_samples = 0
-            self.committed_in = -1  # it is not the one that a round waits for
         if not self.pending_steps:
             self._take(snapshot, left_s)
             return refused

@@ -139,9 +139,9 @@ class Simulation:
             self._begin(trainer)
         clock.call_later(self._run.evaluate.every_s, self._evaluate)
         clock.call_later(LEASE_S / 3, self._renew)
-        while self._verdict is None and clock.now() < max_s and clock.step():
-            pass
-        return self._result(min(clock.now(), max_s))
+        while self._verdict is None and (due_s := clock.next_s) is not None and due_s <= max_s:
+            clock.step()
+        return self._result(max_s if self._verdict is None else clock.now())
 
     @property
     def _server(self) -> Hub:

@@ -49,6 +49,11 @@ class VirtualClock:
     def call_later(self, delay: float, call: Callable[[], None]) -> None:
         self.call_at(self._now + delay, call)
 
+    @property
+    def next_s(self) -> float | None:
+        """When the next call is due; None if there is none."""
+        return self._queue[0][0] if self._queue else None
+
     def step(self) -> bool:
         """Run the next call; False if there is none."""
         if not self._queue:
