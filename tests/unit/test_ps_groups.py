@@ -306,6 +306,30 @@ def test_a_round_of_groups_is_over_when_each_gate_closed() -> None:
     assert world.run.closed == 1
 
 
+def test_a_group_of_which_nobody_is_there_keeps_no_round_open() -> None:
+    world = World(grouped(group("ab"), group("gone"), once=True))
+    world.pull("a", "b")
+    assert world.run.closed == 0
+    world.commit("a", 1)
+    world.commit("b", 1)
+    assert world.run.closed == 1
+
+
+@pytest.mark.parametrize(("before", "after"), [(False, True), (True, False), (True, True)])
+def test_into_out_of_and_between_rounds_a_group_begins_anew(before: bool, after: bool) -> None:
+    world = World(grouped(group("ab"), once=before))
+    world.pull("a", "b")
+    free = world.commit("a", 1, 2.0)
+    configure(world, once=after)
+    assert world.replies[free][1] == -2.0
+    late = world.commit("b", 1, generation=1)
+    assert world.ack(late).outcome is Outcome.LATE
+    held = world.commit("a", 2)
+    assert held not in world.replies
+    world.commit("b", 2)
+    assert (held in world.replies, world.run.closed) == (True, 1)
+
+
 def test_the_same_rules_told_again_begin_no_new_round() -> None:
     world = World(in_round())
     world.pull("a", "b")
