@@ -164,6 +164,8 @@ def test_on_sigterm_a_checkpoint_is_written_and_held_commits_are_sent_away(tmp_p
                     text = await asyncio.to_thread(lambda: urllib.request.urlopen(metrics).read().decode())
                 assert 'offbeat_ps_commits_total{worker="a"} 2.0' in text
                 assert "offbeat_ps_active_trainers 2.0" in text
+                assert "offbeat_ps_gates 1.0" in text
+                assert "offbeat_ps_updates_waiting 1.0" in text
                 assert "offbeat_ps_checkpoint_epoch 1.0" in text
                 assert "offbeat_ps_checkpoint_failing 0.0" in text
                 assert "offbeat_ps_scheduler_attached 1.0" in text

@@ -52,6 +52,9 @@ class Groups:
     def __iter__(self) -> Iterator[Group]:
         return iter(self._groups)
 
+    def __len__(self) -> int:
+        return len(self._groups)
+
     def of(self, worker: str) -> Group | None:
         """The group whose gate the worker's commits meet; None: it is in none."""
         return self._sole or self._of.get(worker)

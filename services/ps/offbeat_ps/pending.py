@@ -30,6 +30,10 @@ class Pending:
     def __init__(self) -> None:
         self._lots: dict[int, list[Update]] = {}
 
+    def __len__(self) -> int:
+        lots = list(self._lots.values())  # in one step: metrics are read from another thread
+        return sum(len(updates) for updates in lots)
+
     def add(self, lot: int, update: Update) -> int:
         """How many wait in this lot now."""
         updates = self._lots.setdefault(lot, [])

@@ -381,6 +381,11 @@ class Run:
         """Cycles closed since the generation began; of a round 1 once each of its gates has."""
         return int(self.groups.round_over) if self.rules.once else self._closed
 
+    @property
+    def waiting(self) -> int:
+        """Updates that wait for their fold."""
+        return len(self._pending)
+
     def _settle_of(self, worker: str, now: float) -> list[Instruction]:
         """What follows from an event of this worker: it moved no other gate than its own."""
         group = self.groups.of(worker)
