@@ -50,6 +50,41 @@ def test_by_samples_a_share_is_of_the_active_workers_samples() -> None:
     assert shares.claim("b", 300, active) == pytest.approx(0.75)
 
 
+def test_however_stale_an_update_has_a_weight() -> None:
+    fold = Fold(FoldRule(staleness_power=400.0))
+    assert fold.discount(0) == 1.0
+    assert 0.0 < fold.arriving("a", 1.0, 10**9, {"a"}) < 1e-20
+
+
+def test_at_a_gate_staleness_lowers_an_update_and_raises_no_other() -> None:
+    fold = Fold(FoldRule(When.AT_GATE, staleness_power=1.0))
+    weights = [fold.waiting("fresh", 1.0, 0), fold.waiting("stale", 1.0, 3)]
+    scale, share = fold.factors(sum(weights), 2.0, 1.0)
+    assert [w * scale for w in weights] == [0.5, 0.125]
+    assert share == 0.625
+
+
+@pytest.mark.parametrize(
+    ("weight", "measure"),
+    [(Weight.EQUAL, 1.0), (Weight.SAMPLES, 64.0), (Weight.DATA, 500.0), (Weight.PER_STEP, 0.25)],
+)
+def test_what_a_rule_measures_of_an_update(weight: Weight, measure: float) -> None:
+    fold = Fold(FoldRule(weight=weight))
+    assert fold.measure(samples=64, shard_samples=500, steps=4) == measure
+    if weight is not Weight.EQUAL:
+        assert fold.measure(samples=0, shard_samples=0, steps=0) == 0.0
+
+
+def test_another_server_rate_leaves_the_shares_that_were_taken_in_force() -> None:
+    fold, active = Fold(FoldRule(weight=Weight.DATA)), {"a", "b"}
+    fold.arriving("a", 100, 0, active)
+    fold.arriving("b", 300, 0, active)
+    fold.arriving("a", 100, 0, active)
+    after = Fold(FoldRule(weight=Weight.DATA, server_rate=0.5), fold)
+    assert after.arriving("b", 300, 0, active) == pytest.approx(0.375)
+    assert Fold(FoldRule(weight=Weight.SAMPLES), fold).arriving("b", 300, 0, active) == 0.5
+
+
 def test_a_worker_without_samples_takes_nothing_and_loses_no_share() -> None:
     shares = Shares()
     active = {"a", "b"}

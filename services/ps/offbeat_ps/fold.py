@@ -46,6 +46,9 @@ from enum import Enum
 
 import numpy as np
 
+SMALLEST = 1e-30
+"""The least that staleness makes of a weight."""
+
 
 class When(Enum):
     AT_ONCE = "at_once"
@@ -151,9 +154,9 @@ class Fold:
                 return 1.0 / steps if steps > 0 else 0.0
 
     def discount(self, staleness: int) -> float:
-        """d, in (0, 1]."""
+        """d, in (0, 1]: however stale, an update does not count as one that has nothing behind it."""
         power = self.rule.staleness_power
-        return (1.0 + staleness) ** -power if power else 1.0
+        return max((1.0 + staleness) ** -power, SMALLEST) if power else 1.0
 
     def arriving(self, worker: str, measure: float, staleness: int, active: Set[str]) -> float:
         """The weight of an update that is normalised on arrival.
