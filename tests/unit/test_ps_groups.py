@@ -112,6 +112,25 @@ def test_a_group_that_ends_folds_what_waits_and_frees_its_members() -> None:
     assert world.ack(world.commit("d", 2)).outcome is Outcome.APPLIED
 
 
+def test_another_way_of_folding_folds_what_waits_by_the_old_one() -> None:
+    world = World(grouped(group("ab", deadline_s=5.0), group("cd", deadline_s=50.0)))
+    world.pull(*"abcd")
+    world.commit("a", 1)
+    held = world.commit("c", 1, 4.0)
+    world.tick(5.0)
+    late = world.commit("b", 1, 8.0)  # waits for the next cycle
+    model = world.model
+    configure(world, fold=FoldRule(When.AT_GATE, Weight.SAMPLES))
+    assert world.model == model - 4.0 - 2.0
+    assert held not in world.replies  # its group goes on
+    assert late in world.replies
+    configure(world, groups=(), slack=None, fold=FoldRule(When.EVERY_K, every_k=9))
+    world.commit("a", 2, 9.0)
+    model = world.model
+    configure(world, fold=FoldRule())
+    assert world.model == pytest.approx(model - 1.0)
+
+
 def test_from_one_gate_to_several_and_back_nobody_is_left_waiting() -> None:
     world = World(Rules(generation=1, slack=0, fold=AT_GATE))
     world.pull(*"abc")
