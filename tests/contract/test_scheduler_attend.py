@@ -9,6 +9,7 @@ import pytest
 from offbeat.v1 import common_pb2 as common
 from offbeat.v1 import scheduler_pb2 as pb
 from offbeat_core import channels
+from offbeat_scheduler.models import make_model
 from offbeat_scheduler.service import QUEUED_DIRECTIVES, Stream
 from support.scheduler_live import live_scheduler
 
@@ -287,3 +288,37 @@ def test_an_agent_that_never_reads_is_cut_off():
         assert heard == QUEUED_DIRECTIVES
 
     asyncio.run(body())
+
+
+@scheduler_test(make_model=make_model)
+async def test_rounds_are_drawn_closed_and_followed_by_the_next(live):
+    """The parameter server's word that a gate has closed is what makes the next round."""
+    ps = await live.agent("ps", "ps")
+    names = ("w1", "w2", "w3")
+    workers = {name: await live.agent("worker", name) for name in names}
+    run_id = await live.submit("task: digits\nworkers: 3\nsync: {fedavg: {fraction: 0.3, tau: 4}}\n")
+    report = pb.ServerReport(run_id=run_id, seeded=True)
+    await ps.say(server=report)
+    for worker in workers.values():
+        await worker.told(D.PREPARE)
+        await worker.say(worker=pb.WorkerReport(run_id=run_id, phase=W.READY))
+    drawn = []
+    for generation in range(1, 6):
+        rules = await ps.until(lambda d, g=generation: d.server.generation == g)
+        (one,) = rules.server.cohort
+        assert rules.server.once
+        train = await workers[one].until(lambda d, g=generation: d.worker.generation == g)
+        assert (train.worker.action, train.worker.once, train.worker.trigger.steps) == (D.TRAIN, True, 4)
+        if drawn and drawn[-1] != one:
+            await workers[drawn[-1]].told(D.REST)
+        drawn.append(one)
+        report.generation, report.closed = generation, 1
+        await ps.say(server=report)
+    for name in set(names) - set(drawn[:1]):
+        assert (await workers[name].told(D.REST)).batch == 32
+    resting = next(name for name in names if name != drawn[-1])
+    await workers[resting].say(worker=pb.WorkerReport(run_id=run_id, phase=W.RESTING))
+    status = await live.status_where(
+        lambda s: any(w.name == resting and w.report.phase == W.RESTING for w in s.workers)
+    )
+    assert status.phase == pb.Status.TRAINING

@@ -136,9 +136,9 @@ class ScriptedAgent:
 
 
 @contextlib.asynccontextmanager
-async def live_scheduler(folder, *, lease_s=10.0):
-    hub = Hub(HubState("live-1", lease_s=lease_s, report_every_s=lease_s / 10), make_fake)
-    service = SchedulerService(hub, RealClock(), EventLog(folder), make_fake)
+async def live_scheduler(folder, *, lease_s=10.0, make_model=make_fake):
+    hub = Hub(HubState("live-1", lease_s=lease_s, report_every_s=lease_s / 10), make_model)
+    service = SchedulerService(hub, RealClock(), EventLog(folder), make_model)
     server = channels.make_server()
     scheduler_pb2_grpc.add_SchedulerServicer_to_server(SchedulerServicer(service), server)
     port = channels.listen(server, "127.0.0.1:0")
