@@ -53,6 +53,11 @@ class Hub:
         self.run: Run | None = None
 
     @property
+    def incarnation(self) -> str:
+        """Of this scheduler's process."""
+        return self._state.scheduler_incarnation
+
+    @property
     def lease_s(self) -> float:
         return self._state.lease_s
 

@@ -76,7 +76,13 @@ async def serve(settings: SchedulerSettings, stop: asyncio.Event) -> int:
         metrics_port, metrics_server = prometheus.serve(settings.metrics_listen, collector)
     await server.start()
     await healths.set("", health_pb2.HealthCheckResponse.SERVING)
-    log.info("offbeat %s: waiting for agents on port %d", __version__, port)
+    # The parameter server logs the same: so one sees whom it attends.
+    log.info(
+        "offbeat %s, incarnation %s: waiting for agents on port %d",
+        __version__,
+        service.hub.incarnation[:8],
+        port,
+    )
     if first_run is not None:
         service.submit(first_run)
     announce(settings.ready_file, port=port, metrics_port=metrics_port)
