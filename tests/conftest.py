@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import grpc.aio
+import hypothesis  # noqa: F401 - in the summary, where its plugin would import it, a collected server ends pytest
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
