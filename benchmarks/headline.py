@@ -5,6 +5,9 @@ commit 0.3 of the slowest step on its way, overlap off as in the source (and ADS
 First each model's learning rate and options are tuned, alike for all (`tuning.py`), with seeds of
 their own; then all are measured over paired seeds.
 
+Overlap is not in the other models' sources; ASP and FedBuff could have it too, so they are shown with it
+as well, but the claims are about the models as they are known.
+
 Measure: seconds until the mean of the last 10 evaluations crosses a loss.
 """
 
@@ -36,6 +39,7 @@ TUNING_SEEDS = (101, 102, 103)
 ADSP, OVERLAPPED = "ADSP", "ADSP, overlap on"
 FIXED = tuple(f"Fixed ADACOMM({tau})" for tau in (4, 8, 16, 40))
 HALVED = ("BSP", "SSP", "ADACOMM")
+GIVEN_OVERLAP = ("ASP, overlap on", "FedBuff, overlap on")
 AT_THEIR_BEST = ("ASP", "FedBuff", "BatchTune BSP", "BatchTune Fixed ADACOMM", "FedCompass")
 
 # What is tried of each model besides the learning rate: a subset, so that all of it takes minutes.
@@ -55,11 +59,17 @@ FAMILIES: dict[str, list[Setting]] = {
         Setting.of({"fedbuff": options}, 0)
         for options in (
             {"k": 9, "tau": 8},
-            {"k": 9, "tau": 8, "staleness_power": 0},
             {"k": 9, "tau": 16, "staleness_power": 0},
             {"k": 4, "tau": 16, "staleness_power": 0},
-            {"k": 9, "tau": 16, "staleness_power": 0, "server_rate": 0.25},
+            {"k": 4, "tau": 16, "staleness_power": 0, "server_rate": 0.11},
+            {"k": 4, "tau": 40, "staleness_power": 0},
         )
+    ],
+    # Not as in their sources: what overlap does for others. They take part in no claim.
+    GIVEN_OVERLAP[0]: [Setting.of("asp", 0, overlap=True)],
+    GIVEN_OVERLAP[1]: [
+        Setting.of({"fedbuff": {"k": 4, "tau": tau, "staleness_power": 0}}, 0, overlap=True)
+        for tau in (8, 16)
     ],
     "BatchTune BSP": [Setting.of("batchtune-bsp", 0)],
     "BatchTune Fixed ADACOMM": [
@@ -131,7 +141,7 @@ def bars(results: Mapping[str, virtual.Result]) -> list[Bar]:
     def ratio(name: str, of: virtual.Result = ours) -> float:
         return harness.ratio_of_means(of.times_s, results[name].times_s)[0]
 
-    others = [name for name in results if name not in (ADSP, OVERLAPPED)]
+    others = [name for name in results if name not in (ADSP, OVERLAPPED, *GIVEN_OVERLAP)]
     ahead = max(others, key=lambda name: ratio(name, overlapped))
     return [
         Bar(
