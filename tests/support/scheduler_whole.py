@@ -305,6 +305,9 @@ class Device(Attending):
         now = self.directive
         if not self.rested or (now.once and now.generation == self.committed_in):
             self._train()
+        elif not self.resuming and self.flight is None and 0 < now.model_version <= self.version:
+            self.rested = False
+            self._train()
         elif not self.resuming:
             self.resuming = True
             self.whole.clock.call_later(DATA_S, self._resume)

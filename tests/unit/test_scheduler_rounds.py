@@ -93,6 +93,26 @@ def test_when_a_round_closes_the_model_plans_the_next_at_once(world):
     assert order[:2] == [("ps", "server"), ("ps", "next")]
 
 
+def test_trainers_are_told_the_version_with_which_their_round_began(world):
+    ps, evaluator, _ = planned(world, rounds([["w1", "w3"], ["w2"]]))
+    ps.say(version=7, generation=1, closed=1)
+    assert world.last("w2").model_version == 7
+    heard = len(world.to("w2"))
+    ps.say(version=8)
+    evaluator.evaluate(8, 1.0)
+    assert len(world.to("w2")) == heard, "it stays that of the beginning"
+    assert world.last("w1").model_version == 0, "of who rests nothing is asked"
+
+
+def test_without_rounds_no_version_is_told(world):
+    ps, evaluator, _ = planned(world, lambda fleet: grid_plan(fleet, 2.0))
+    ps.say(version=7)
+    world.model.plan = lambda fleet: grid_plan(fleet, 3.0)
+    evaluator.evaluate(8, 1.0)
+    assert world.last("w1").trigger.grid.interval_s == 3.0
+    assert world.last("w1").model_version == 0
+
+
 def test_the_same_devices_in_the_next_round_are_another_generation(world):
     ps, _, _ = planned(world, rounds([["w1", "w2"]]), workers=2)
     for generation in (1, 2, 3):

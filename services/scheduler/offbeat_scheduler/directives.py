@@ -177,11 +177,14 @@ class Wording:
         return directive
 
     def follow(
-        self, digest: str, name: str, plan: Plan, generation: int, lone_steps: int
+        self, digest: str, name: str, plan: Plan, generation: int, lone_steps: int, version: int = 0
     ) -> common.WorkerDirective:
         """What the plan says to one device: train, or rest.
 
         Of a rest nothing is said that may change with each round: those many are told once.
+
+        Args:
+            version: of the model when the generation began.
         """
         directive = self._training(digest)
         directive.overlap = plan.overlap
@@ -192,6 +195,7 @@ class Wording:
         directive.action = common.WorkerDirective.TRAIN
         directive.generation = generation
         directive.once = plan.round is not None
+        directive.model_version = version if directive.once else 0
         directive.trigger.CopyFrom(_trigger(trigger))
         directive.batch = plan.batches.get(name, directive.batch)
         directive.max_lone_steps = lone_steps

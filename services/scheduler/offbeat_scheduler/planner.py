@@ -43,6 +43,7 @@ class Planner:
         self._out = out
         self.plan: Plan | None = None
         self.generation = 0
+        self._version = 0  # of the model when this generation began, as the parameter server had reported it
         self._closed_seen = 0  # cycles of this generation that the model knows of
         self._said: tuple[str, ...] = ()
 
@@ -88,6 +89,7 @@ class Planner:
         if old is None or shared(old) != shared(plan):
             self.generation += 1
             self._closed_seen = 0
+            self._version = roster.server.report.version
         self.tell_server(roster, finished=False)
         for worker in roster.active():
             self._tell(worker, roster.digest, started)
@@ -112,7 +114,9 @@ class Planner:
         if agent is None:
             return
         worker.lone_steps = self.lone_steps(worker)
-        content = self._words.follow(digest, worker.name, self.plan, self.generation, worker.lone_steps)
+        content = self._words.follow(
+            digest, worker.name, self.plan, self.generation, worker.lone_steps, self._version
+        )
         trigger = self.plan.triggers.get(worker.name)
         origin_s = trigger.origin_s if isinstance(trigger, Grid) else 0.0
         self._out.directives.post(agent, content, started + origin_s)

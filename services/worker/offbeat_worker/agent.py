@@ -201,7 +201,11 @@ class WorkerAgent:
         done = directive.once and directive.generation == self._committed_in
         if not self._rested or done:
             self._train()
-        elif not self._resuming:  # else it looks at the directive once it has the model
+        elif self._resuming:
+            pass  # it looks at the directive once it has the model
+        elif 0 < directive.model_version <= self._version and not self._flying:
+            self._rise()  # it rested on the very model with which the round begins
+        else:
             self._resuming = True
             self._spawn(self._resume())
 
@@ -473,9 +477,13 @@ class WorkerAgent:
             self._hand(model.header.version, model.vector)
         directive = self._directives.current
         if directive.action == pb.WorkerDirective.TRAIN and directive.run_id == self._run_id:
-            self._rested = False
-            self._phase = Phase.TRAINING
-            self._train()
+            self._rise()
+
+    def _rise(self) -> None:
+        """The rest is over, and the model is as fresh as it gets."""
+        self._rested = False
+        self._phase = Phase.TRAINING
+        self._train()
 
     async def _pull_again(self, run_id: str, built: training.Built) -> None:
         """The server forgot this worker: pulling takes a new lease, and a fresh base."""
