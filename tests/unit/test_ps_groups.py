@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from offbeat_ps.entrance import OFFENCES
 from offbeat_ps.fold import FoldRule, Weight, When
 from offbeat_ps.inspection import Finding
 from offbeat_ps.instructions import Outcome
@@ -49,6 +50,8 @@ def test_a_group_waits_for_its_own_slowest_only() -> None:
     world.commit("d", 1)
     assert c in world.replies
     assert world.run.closed == 2
+    configure(world)
+    assert world.run.closed == 0  # in this generation
 
 
 def test_a_groups_mean_enters_by_its_share_of_the_fleet() -> None:
@@ -129,6 +132,28 @@ def test_another_way_of_folding_folds_what_waits_by_the_old_one() -> None:
     model = world.model
     configure(world, fold=FoldRule())
     assert world.model == pytest.approx(model - 1.0)
+
+
+def test_what_a_quarantined_member_had_committed_before_still_counts() -> None:
+    world = World(grouped(group("a", slack=None, deadline_s=5.0), group("bcd")))
+    world.pull(*"abcd")
+    world.commit("a", 1, 8.0)
+    for sequence in range(2, 2 + OFFENCES):
+        world.commit("a", sequence, finding=BAD)
+    world.tick(5.0)
+    assert world.model == -2.0
+
+
+def test_another_server_rate_lets_no_share_be_taken_twice() -> None:
+    world = World(Rules(generation=1, fold=FoldRule(weight=Weight.PER_STEP)))
+    world.pull("a", "b")
+    for sequence in range(1, 20):
+        world.commit("a", sequence, steps=1)
+        world.commit("b", sequence, steps=9)
+    a = world.ack(world.commit("a", 20, steps=1)).weight
+    configure(world, fold=FoldRule(weight=Weight.PER_STEP, server_rate=0.999))
+    b = world.ack(world.commit("b", 20, steps=1)).weight
+    assert a + b <= 1.0
 
 
 def test_from_one_gate_to_several_and_back_nobody_is_left_waiting() -> None:
