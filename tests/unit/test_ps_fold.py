@@ -50,6 +50,14 @@ def test_by_samples_a_share_is_of_the_active_workers_samples() -> None:
     assert shares.claim("b", 300, active) == pytest.approx(0.75)
 
 
+def test_who_is_gone_takes_no_share_from_those_who_stayed() -> None:
+    shares, active = Shares(), {"a", "b"}
+    shares.claim("a", 100, active)
+    shares.claim("b", 100, active)
+    shares.note("gone", 10_000)
+    assert shares.claim("a", 100, active) == 0.5
+
+
 def test_however_stale_an_update_has_a_weight() -> None:
     fold = Fold(FoldRule(staleness_power=400.0))
     assert fold.discount(0) == 1.0
