@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch.utils.data import TensorDataset
 
 from offbeat_cli.simulator.shards import Shards
 from offbeat_cli.simulator.workloads import LocalUpdate, Workload
@@ -57,7 +58,7 @@ class TorchWorkload(Workload):
         tasks.check_batch(
             self._task, module, held_out, batch=EVALUATED_AT_A_TIME, options=self._options, training=False
         )
-        self._held_out, self._fetch_held_out = len(held_out), fetcher(held_out)
+        self._held_out = _HeldOut(held_out)
         self._flat = FlatModel(module)
         self.elements = self._flat.manifest.elements
         self._initial = self._flat.vector.numpy().copy()
@@ -110,23 +111,38 @@ class TorchWorkload(Workload):
         losses = metrics = 0.0
         states = _states() if self._chance else None
         with torch.inference_mode():
-            for start in range(0, self._held_out, EVALUATED_AT_A_TIME):
-                indices = np.arange(start, min(start + EVALUATED_AT_A_TIME, self._held_out))
-                loss, found = self._task.loss_and_metric(
-                    module, self._fetch_held_out(indices), **self._options
-                )
-                losses += float(loss) * len(indices)
-                metrics += tasks.as_number(next(iter(found.values()))) * len(indices)
+            for count, items in self._held_out.batches():
+                loss, found = self._task.loss_and_metric(module, items, **self._options)
+                losses += float(loss) * count
+                metrics += tasks.as_number(next(iter(found.values()))) * count
         if states is not None:
             _restore(states)
-        metric = metrics / self._held_out
+        metric = metrics / self._held_out.samples
         # As the evaluator: digits beyond float32's are noise.
-        return losses / self._held_out, float(f"{metric:.7g}") if math.isfinite(metric) else metric
+        return losses / self._held_out.samples, float(f"{metric:.7g}") if math.isfinite(metric) else metric
 
     def _draw(self, device: int) -> None:
         """Chance of a device's next local update: by device and number, whatever others did meanwhile."""
         number = np.random.SeedSequence((self._training.seed, device, self._made[device]))
         _seed(int(number.generate_state(1)[0]))
+
+
+class _HeldOut:
+    """The held-out data in batches; tensors are cut into views, which cost nothing."""
+
+    def __init__(self, dataset: Any) -> None:
+        self.samples = len(dataset)
+        self._tensors = dataset.tensors if type(dataset) is TensorDataset else None
+        self._fetch = fetcher(dataset)
+
+    def batches(self) -> Iterator[tuple[int, Any]]:
+        """(samples in it, batch), in order."""
+        for start in range(0, self.samples, EVALUATED_AT_A_TIME):
+            end = min(start + EVALUATED_AT_A_TIME, self.samples)
+            if self._tensors is not None:
+                yield end - start, [tensor[start:end] for tensor in self._tensors]
+            else:
+                yield end - start, self._fetch(np.arange(start, end))
 
 
 def _seed(seed: int) -> None:
