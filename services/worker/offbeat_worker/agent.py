@@ -15,11 +15,10 @@ the rest, whenever it gets here, is followed from a model as fresh as the server
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, TypeVar
+from collections.abc import Coroutine
+from typing import Any
 
 import numpy as np
 
@@ -28,24 +27,17 @@ from offbeat.v1 import parameter_server_pb2 as ps
 from offbeat.v1 import scheduler_pb2 as sc
 from offbeat_core.averages import RunningMedian
 from offbeat_core.manifest import Manifest
-from offbeat_core.retry import delays
 from offbeat_worker import training
 from offbeat_worker.attend import Attendance, Superseded
-from offbeat_worker.bulk import RETRIED, Bulk, ManifestMismatch, Model, Verdict, describe, judge
+from offbeat_worker.bulk import RETRIED, Bulk, ManifestMismatch, Model, describe
 from offbeat_worker.directives import DirectiveBook
 from offbeat_worker.localrun import Cut, Fresh
-from offbeat_worker.outage import Outage
+from offbeat_worker.persistence import CALLS, LEASE, Hopeless, Persistence
 
 log = logging.getLogger(__name__)
 
 NOT_YET_S = 0.2
 """Between two looks for a model that is not there yet."""
-
-PATIENT_TRIES = 3
-"""A server that hears of a run a little later than its workers is no news; one that forgot it is."""
-
-CALLS, LEASE = "calls", "lease"
-"""What may fail on its own: an outage is over once both work."""
 
 HUNG_S = 300.0
 HUNG_TIMES = 20
@@ -56,7 +48,6 @@ _WANTED = (pb.WorkerDirective.PREPARE, pb.WorkerDirective.TRAIN, pb.WorkerDirect
 """Each says: be in this run."""
 
 Phase = sc.WorkerReport.Phase
-T = TypeVar("T")
 
 
 class WorkerAgent:
@@ -79,7 +70,7 @@ class WorkerAgent:
         self._loop = asyncio.get_running_loop()
         self._directives: DirectiveBook[pb.WorkerDirective] = DirectiveBook(pb.WorkerDirective())
         self._received_s = time.monotonic()
-        self._outage = Outage(f"parameter server {server}")
+        self._calls = Persistence(hello.name, server, self._introduce)
         self._phase: int = Phase.IDLE
         self._error = ""
         self._run_id = ""  # of the run that is prepared or trained here
@@ -100,7 +91,6 @@ class WorkerAgent:
         self._lease_s = 10.0
         self._commit_s = RunningMedian()
         self._bytes_before = (0, 0)
-        self._retries = 0
         self._settled: asyncio.Future[None] = self._loop.create_future()
         # Done when the process should end; carries the error.
         self.ended: asyncio.Future[None] = self._loop.create_future()
@@ -153,7 +143,7 @@ class WorkerAgent:
             report.commit_s = self._commit_s.value
             report.sent_bytes = self._bulk.sent_bytes - self._bytes_before[0]
             report.received_bytes = self._bulk.received_bytes - self._bytes_before[1]
-            report.retries = self._retries
+            report.retries = self._calls.retries
         return report
 
     # ---- directives -------------------------------------------------------------------
@@ -231,7 +221,7 @@ class WorkerAgent:
         self._run_id = directive.run_id
         self._commit_s = RunningMedian()
         self._bytes_before = (self._bulk.sent_bytes, self._bulk.received_bytes)
-        self._retries = 0
+        self._calls.retries = 0
         self._trained = False
         self._enter(Phase.PREPARING)
         log.info("run %s: preparing task %s", directive.run_id, directive.task.name)
@@ -332,7 +322,7 @@ class WorkerAgent:
             return
         if isinstance(error, Superseded):
             self._end(error)
-        elif isinstance(error, (_Wrong, ManifestMismatch)):
+        elif isinstance(error, (Hopeless, ManifestMismatch)):
             self.trainer.post(training.Pause())
             self._fail(str(error))
         else:
@@ -359,11 +349,13 @@ class WorkerAgent:
             # Looked at each time: another may have been chosen to seed, or this one; and a server that
             # was seeded and has no model is not the one that was seeded.
             if self._directives.current.may_seed:
-                reply = await self._persist(lambda: self._bulk.seed(run_id, built.manifest, built.vector))
+                reply = await self._calls.persist(
+                    lambda: self._bulk.seed(run_id, built.manifest, built.vector)
+                )
                 if reply is not None and reply.accepted:
                     log.info("run %s: gave the parameter server its first model", run_id)
             self._pulled_under = self._directives.current.revision
-            model = await self._persist(
+            model = await self._calls.persist(
                 lambda: self._bulk.pull(run_id, pb.ROLE_WORKER, manifest=built.manifest), until_not_yet=True
             )
             if model is not None and model.vector is not None:
@@ -415,7 +407,7 @@ class WorkerAgent:
             nonlocal began
             began = time.monotonic()
 
-        model = await self._persist(attempt, again=again)
+        model = await self._calls.persist(attempt, again=again)
         assert model is not None
         assert model.vector is not None
         self._flying = False
@@ -449,9 +441,9 @@ class WorkerAgent:
             try:
                 reply = await self._bulk.renew(run_id)
             except RETRIED as error:
-                self._weigh(error, LEASE)
+                self._calls.weigh(error, LEASE)
                 continue
-            self._outage.over(LEASE)
+            self._calls.outage.over(LEASE)
             lease_s = reply.lease_s or lease_s
             if known and not reply.known:
                 log.warning("the lease at the parameter server had ended; pulling again")
@@ -468,7 +460,7 @@ class WorkerAgent:
         assert self._manifest is not None
         manifest = self._manifest
         await self._landed.wait()  # its answer is a fresh model, too
-        model = await self._persist(
+        model = await self._calls.persist(
             lambda: self._bulk.pull(self._run_id, pb.ROLE_WORKER, manifest=manifest, newer_than=self._version)
         )
         assert model is not None
@@ -490,44 +482,14 @@ class WorkerAgent:
         try:
             model = await self._bulk.pull(run_id, pb.ROLE_WORKER, manifest=built.manifest)
         except RETRIED as error:
-            self._weigh(error, LEASE)
+            self._calls.weigh(error, LEASE)
             return
         if model.vector is None:
             return
         if self._phase == Phase.READY and not self._rested:
             self._load(model.header.version, model.vector)
-        else:
+        elif model.header.version > self._version:  # else a fresher one has come meanwhile
             self._hand(model.header.version, model.vector)
-
-    async def _persist(
-        self,
-        attempt: Callable[[], Awaitable[T]],
-        *,
-        until_not_yet: bool = False,
-        again: Callable[[], None] = lambda: None,
-    ) -> T | None:
-        """Try until it works; None where the server has no model yet and `until_not_yet` is set.
-
-        Raises Superseded, _Wrong, ManifestMismatch: trying again would not help.
-        """
-        waits = delays(longest=5.0)
-        for tries in itertools.count(1):
-            try:
-                result = await attempt()
-            except RETRIED as error:
-                verdict = self._weigh(error, CALLS)
-                if verdict is Verdict.NOT_YET and until_not_yet:
-                    return None
-                if verdict is not Verdict.AGAIN and tries == PATIENT_TRIES:
-                    self._outage.failed(describe(error), CALLS)
-                if verdict is Verdict.NOT_PULLED:
-                    await self._introduce()
-            else:
-                self._outage.over(CALLS)
-                return result
-            await asyncio.sleep(next(waits))
-            again()
-        raise AssertionError("itertools.count has ended")
 
     async def _introduce(self) -> None:
         """A server that was restarted does not know this process: only a pull makes it known.
@@ -538,23 +500,4 @@ class WorkerAgent:
         try:
             await self._bulk.pull(self._run_id, pb.ROLE_WORKER, manifest=self._manifest)
         except RETRIED as error:
-            self._weigh(error, CALLS)
-
-    def _weigh(self, error: BaseException, call: str) -> Verdict:
-        """Count an error and say it once; raises where trying again would not help."""
-        verdict = judge(error)
-        if verdict is Verdict.SUPERSEDED:
-            raise Superseded(self._hello.name, "parameter server") from error
-        if verdict is Verdict.WRONG:
-            raise _Wrong(f"parameter server: {describe(error)}") from error
-        # An unclear end is tried again as well, though it says nothing about the server.
-        self._retries += verdict in (Verdict.AGAIN, Verdict.UNCLEAR)
-        if verdict is Verdict.AGAIN:
-            self._outage.failed(describe(error), call)
-        else:
-            log.debug("parameter server: %s", describe(error))
-        return verdict
-
-
-class _Wrong(Exception):
-    """The parameter server says that this will never work."""
+            self._calls.weigh(error, CALLS)
