@@ -19,6 +19,7 @@ from offbeat_ps.rules import Commit
 from offbeat_ps.run import Refused
 from offbeat_ps.run import Run as ServerRun
 from offbeat_scheduler.events import AgentJoined, AgentLeft, SendTo, ServerReported, WorkerReported
+from offbeat_worker import trigger
 from support.scheduler_world import DIGEST, World
 
 W = pb.WorkerReport
@@ -130,8 +131,8 @@ class Server(Attending):
             self._configure(directive.server)
         elif kind == "next":
             for name, one in directive.next.workers.items():
-                if name not in self.next or one.revision >= self.next[name].revision:
-                    self.next[name] = one
+                if name not in self.next or one.revision >= self.next[name][0].revision:
+                    self.next[name] = one, self.now()
 
     def _configure(self, directive):
         if not directive.run_id:
@@ -200,7 +201,7 @@ class Server(Attending):
             if isinstance(item, Reply):
                 answer = self.calls.pop(item.token, None)
                 if answer is not None:
-                    answer(item.ack.outcome, self.run.version, self.next.get(item.worker))
+                    answer(item.ack.outcome, self.run.version, self._next_for(item.worker))
             elif isinstance(item, Refuse):
                 answer = self.calls.pop(item.token, None)
                 if answer is not None:
@@ -213,6 +214,17 @@ class Server(Attending):
         if wake is not None:
             timer = self._timer
             self.whole.clock.call_at(wake, lambda: timer == self._timer and self._tick())
+
+    def _next_for(self, worker):
+        """The directive for a reply that leaves now: its grid has aged while it lay here."""
+        if worker not in self.next:
+            return None
+        kept, received = self.next[worker]
+        directive = D()
+        directive.CopyFrom(kept)
+        if directive.trigger.HasField("grid"):
+            directive.trigger.grid.elapsed_s += self.now() - received
+        return directive
 
     def _tick(self):
         self._perform(self.run.tick(self.now()))
@@ -260,7 +272,7 @@ class Device(Attending):
         self.steps = self.pending = self.sequence = self.acknowledged = 0
         self.flight = None  # the cut on its way
         self.stepping = False
-        self.deadline = 0.0  # of a grid, on this clock
+        self.trigger = trigger.Trigger()
         self.whole.clock.call_later(whole.hub.lease_s / 3, self._renew)
 
     # ---- directives ----------------------------------------------------------------
@@ -331,9 +343,11 @@ class Device(Attending):
     def _train(self):
         if self.phase != W.RESTING or not self.rested:
             self.phase = W.TRAINING
-        trigger = self.directive.trigger
-        if trigger.HasField("grid"):
-            self.deadline = self.whole.clock.now() + trigger.grid.interval_s
+        now, told = self.whole.clock.now(), self.directive.trigger
+        rule = trigger.Steps(told.steps or 3 * told.passes)
+        if told.HasField("grid"):
+            rule = trigger.Grid(now - told.grid.elapsed_s, told.grid.interval_s)
+        self.trigger.set(rule, now)
         self._step()
 
     @property
@@ -357,17 +371,12 @@ class Device(Attending):
         self.stepping = False
         if not self.alive or not self.run_id:
             return
+        now = self.whole.clock.now()
         self.steps += 1
         self.pending += 1
-        if self.trains and self.flight is None and self._due():
+        if self.trains and self.flight is None and self.trigger.due(now, self.pending, 0):
             self._cut()
         self._step()
-
-    def _due(self):
-        trigger = self.directive.trigger
-        if trigger.HasField("grid"):
-            return self.whole.clock.now() >= self.deadline
-        return self.pending >= (trigger.steps or 3 * trigger.passes)
 
     def _cut(self):
         now = self.directive
@@ -384,7 +393,7 @@ class Device(Attending):
         if now.once:
             self.committed_in = now.generation
         self.pending = 0
-        self.deadline = self.whole.clock.now() + now.trigger.grid.interval_s
+        self.trigger.served(self.whole.clock.now())
         self._send(self.flight)
 
     def _send(self, cut):
