@@ -169,6 +169,10 @@ def test_the_end_of_a_round_is_reported_at_once(ps: Any, monkeypatch: pytest.Mon
             await early
             await ps.eventually(lambda: (scheduler.last.generation, scheduler.last.closed) == (4, 1))
             assert scheduler.counted() == {"a": 1, "b": 1}
+            said = len(scheduler.reports)
+            await a.commit(full(2), generation=4)
+            await asyncio.sleep(0.2)
+            assert len(scheduler.reports) == said  # what comes after the end is batched again
             scheduler.send(server=directive(revision=2, generation=5, **rules))
             await ps.eventually(lambda: served.host.report().generation == 5)
             assert served.host.report().closed == 0
