@@ -106,6 +106,8 @@ def test_a_plan_that_can_be_followed_passes(plan):
         (replace(FREE, wake_at_s=float("nan")), "wake_at_s is nan"),
         (replace(FREE, commit_rate=np.float32(1)), "commit_rate is .*float32"),
         (replace(FREE, interval_s=-1.0), "interval_s is -1.0"),
+        (replace(FREE, probes=(1.5,)), "probes hold 1.5, which is no Probe"),
+        (replace(FREE, notes=("fine", 7)), "notes hold 7, which is no str"),
     ],
 )
 def test_a_plan_that_cannot_be_followed_says_what_is_wrong(plan, message):

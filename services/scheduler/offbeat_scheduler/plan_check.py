@@ -10,7 +10,7 @@ import math
 from collections import Counter
 
 from offbeat_core.config import MOST_32
-from offbeat_scheduler.sync import Fleet, Gate, Grid, Group, Passes, Plan, Steps
+from offbeat_scheduler.sync import Fleet, Gate, Grid, Group, Passes, Plan, Probe, Steps
 
 WHENS = ("at_once", "every_k", "at_gate")
 WEIGHTS = ("equal", "samples", "data", "per_step")
@@ -34,6 +34,9 @@ def check(plan: Plan, fleet: Fleet) -> None:
     _positive(plan.membership_window_s, "the plan's membership_window_s")
     if plan.wake_at_s is not None:
         _number(plan.wake_at_s, "the plan's wake_at_s")
+    for what, items, kind in (("probes", plan.probes, Probe), ("notes", plan.notes, str)):
+        if odd := [item for item in items if not isinstance(item, kind)]:
+            raise ValueError(f"the plan's {what} hold {odd[0]!r}, which is no {kind.__name__}")
     for what in ("commit_rate", "interval_s"):
         if _number(getattr(plan, what), f"the plan's {what}") < 0:
             raise ValueError(f"the plan's {what} is {getattr(plan, what)}; it can't be negative")
