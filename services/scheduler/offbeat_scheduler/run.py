@@ -122,12 +122,7 @@ class Run:
         self.ended = now
         self.outcome = Outcome.FAILED
         for agent in self._members:
-            if agent.role == common.ROLE_WORKER:
-                self._out.directives.post(agent, self._words.idle())
-            elif agent.role == common.ROLE_EVALUATOR:
-                self._out.directives.post(agent, common.EvaluatorDirective())
-            else:
-                self._out.directives.post(agent, common.ServerDirective())
+            self._tell_end(agent)
         self._enter(Phase.IDLE, problem)
         self._out.add(Log("error", f"run {self.run_id}: {problem}"))
 
