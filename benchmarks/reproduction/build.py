@@ -62,7 +62,7 @@ def contenders(keys: Iterable[str], workload: Workload, choices: Mapping[str, An
         {
             "label": CONTENDERS[key].label,
             "sync": CONTENDERS[key].sync,
-            "training": {"lr": rate(dict(choices), workload.key, key, workload.rates[0])},
+            "training": {"lr": rate(dict(choices), workload.key, key, workload.usual_rate)},
             **more,
         }
         for key in keys
@@ -76,7 +76,7 @@ def variants(
     model = CONTENDERS[key].model
     base = CONTENDERS[key].sync
     known = dict(base[model]) if isinstance(base, dict) else {}
-    lr = rate(dict(choices), workload.key, key, workload.rates[0])
+    lr = rate(dict(choices), workload.key, key, workload.usual_rate)
     return [
         {
             "label": label,

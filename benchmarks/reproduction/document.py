@@ -11,7 +11,7 @@ from benchmarks.reproduction.contenders import CONTENDERS, RESULTS, tuned
 from benchmarks.reproduction.experiments import EXPERIMENTS, Experiment
 from benchmarks.reproduction.found import Found
 from benchmarks.reproduction.markdown import number, table
-from benchmarks.reproduction.tuned import SEEDS
+from benchmarks.reproduction.tuned import PLACES, SEEDS
 from benchmarks.reproduction.workloads import WORKLOADS
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -199,9 +199,12 @@ def _learning_rates() -> list[str]:
         "not reached.",
         "",
     ]
-    if not choices:
-        return [*lines, "Not tuned yet: every model takes the first rate of the grid.", ""]
-    for place, contenders in choices.items():
+    for place in PLACES:
+        contenders = choices.get(place)
+        if not contenders:
+            usual = WORKLOADS[PLACES[place].workload].usual_rate
+            lines += [f"**{place}**: not tuned yet, every model has the rate {usual:g}.", ""]
+            continue
         rows = []
         for key, choice in contenders.items():
             tried = ", ".join(_tried(*attempt) for attempt in choice["tried"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 
@@ -16,7 +16,6 @@ class Workload:
         target_loss: held-out, mean of the last `smooth` evaluations.
         limit_s: virtual seconds at heterogeneity 3.2, for any model.
         rates: where tuning begins.
-        step_cpu_s: of one local update, to foretell how long the program runs.
     """
 
     key: str
@@ -26,11 +25,14 @@ class Workload:
     target_loss: float
     limit_s: float
     rates: tuple[float, ...]
-    step_cpu_s: float
     file: str = ""
     weight_decay: float = 0.0
     smooth: int = 10
-    training: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def usual_rate(self) -> float:
+        """Where nothing was tuned."""
+        return self.rates[len(self.rates) // 2]
 
 
 WORKLOADS = {
@@ -44,7 +46,6 @@ WORKLOADS = {
             target_loss=0.5,
             limit_s=1500,
             rates=(0.1, 0.2, 0.4),
-            step_cpu_s=0.0004,
         ),
         Workload(
             "cnn",
@@ -57,7 +58,6 @@ WORKLOADS = {
             target_loss=0.6,
             limit_s=600,
             rates=(0.1, 0.2, 0.4),
-            step_cpu_s=0.004,
         ),
         Workload(
             "lstm",
@@ -67,7 +67,6 @@ WORKLOADS = {
             target_loss=0.1,
             limit_s=600,
             rates=(0.1, 0.2),
-            step_cpu_s=0.004,
             file="../tasks/co2_lstm.py",
         ),
         Workload(
@@ -78,7 +77,6 @@ WORKLOADS = {
             target_loss=0.1,
             limit_s=600,
             rates=(1.0, 2.0, 4.0),
-            step_cpu_s=0.0004,
             file="../tasks/cells_svm.py",
             weight_decay=1e-4,
         ),
