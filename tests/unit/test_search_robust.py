@@ -183,6 +183,65 @@ def test_kappa_is_learned_from_the_whole_run(kappa):
     assert posterior.spread < 0.8
 
 
+def back_and_forth(added):
+    """A run at changing intervals whose loss has an interval's age, times `added`, on top of its fall."""
+    terms = pace(0.0, devices(commit_s=0.5)).terms
+    record, progress, age, now = Record(), 0.0, 0.0, 0.0
+    random = np.random.default_rng(0)
+    for interval_s in (4.0, 8.0, 16.0, 4.0, 16.0, 8.0, 4.0):
+        record.train(now, interval_s, terms, travel_s=0.0, measured=True)
+        kappa = PRIOR_KAPPA_PER_STEP * terms.mean_speed
+        rate = terms.mean_speed * (1 - terms.mean_held / interval_s) / (1 + kappa * interval_s)
+        for _ in range(30):
+            now += 1
+            progress += rate
+            age += (interval_s - age) * min(1.0, terms.mean_speed / 30)
+            loss = 0.3 + 20 * (progress + 60) ** -0.6 + added * age + 0.002 * random.standard_normal()
+            record.observe(Loss(now, loss, 0, "workers"))
+    posterior = Posterior(PRIOR_KAPPA_PER_STEP)
+    posterior.fall = 0.1
+    assert posterior.update(record)
+    intervals = np.geomspace(1.0, PERIOD_S, 60)
+    return posterior, float(intervals[posterior.worth(terms, intervals).argmax()])
+
+
+def test_an_interval_that_raises_the_loss_at_once_is_told_from_one_that_slows_its_fall():
+    """Where local updates drift apart, the model is the worse the longer they do, at whatever progress."""
+    plain, longer = back_and_forth(0.0)
+    drifting, shorter = back_and_forth(0.01)
+    terms = pace(0.0, devices(commit_s=0.5)).terms
+    added = drifting.weights @ drifting.level * terms.mean_speed  # per second
+    assert added == pytest.approx(0.01, rel=0.4)
+    assert plain.weights @ plain.level * terms.mean_speed < 0.001
+    assert shorter < longer / 2
+
+
+def test_what_is_added_at_once_counts_for_more_the_less_there_is_left_to_fall():
+    posterior, _ = back_and_forth(0.01)
+    terms, intervals = pace(0.0, devices(commit_s=0.5)).terms, np.geomspace(1.0, PERIOD_S, 60)
+    best = []
+    for fall in (10.0, 1.0, 0.1):
+        posterior.fall = fall
+        best.append(intervals[posterior.worth(terms, intervals).argmax()])
+    assert best[0] > best[1] > best[2]
+
+
+def test_an_interval_in_whose_probe_the_loss_rose_is_not_chosen():
+    search = RobustSearch()
+    course = Course(search, None)
+    state = {"loss": 3.0}
+
+    def loss(now_s):
+        longer = course.segment.interval_s > 5.0 if course.segments else False
+        state["loss"] *= 1.02 if longer else 0.99
+        return state["loss"]
+
+    course.loss = loss
+    course.until_found()
+    assert any(probe.interval_s > 5.0 for probe in search.probes)
+    assert course.segments[-1][1].interval_s <= 5.0
+
+
 # ---- fault 4: a probe needs several commits of each worker ---------------------------------------------
 
 
@@ -213,10 +272,15 @@ def test_rare_losses_make_probes_longer():
     assert max(lengths(1)) < min(lengths(8)[1:])
 
 
-def test_without_any_loss_the_search_ends_at_the_formulas_rate():
+def test_without_any_loss_the_search_ends_at_a_rate_that_loses_little_whatever_kappa_is():
     search = RobustSearch()
     course = Course(search, None).until_found()
-    assert course.segments[-1][1].commits in (1, 2)
+    segment = course.segments[-1][1]
+    terms, intervals = course._pace().terms, np.geomspace(2.0, PERIOD_S, 50)
+    for times in (0.2, 1.0, 5.0):
+        kappa = np.array([times * PRIOR_KAPPA_PER_STEP * terms.mean_speed])
+        best = terms.progress(intervals, kappa).max()
+        assert terms.progress(np.array([segment.interval_s]), kappa)[0, 0] >= 0.9 * best
     assert len(search.probes) >= 2
 
 
@@ -290,8 +354,9 @@ def test_a_fleet_in_which_someone_always_comes_or_goes_trains_more_than_it_searc
 
 def test_two_kinds_of_loss_are_never_read_in_one_search():
     search = RobustSearch()
-    course = Course(search, falling).to(30)
-    search.observe(Loss(30.5, 99.0, 0, source="workers"))
+    course = Course(search, falling).to(12)
+    assert search.searching
+    search.observe(Loss(12.5, 99.0, 0, source="workers"))
     assert all(point.value == 99.0 for point in search._record.points)
     course.loss = None
     assert search.probes == ()
@@ -353,12 +418,24 @@ def test_it_is_within_ten_percent_of_the_best_fixed_rate_in_hindsight(regimes, c
     assert regimes[commit_s, "robust"] <= 1.10 * best_fixed(regimes, commit_s)
 
 
-def test_it_is_on_average_as_good_as_the_formula_and_better_than_the_source(regimes):
+def test_it_is_better_than_the_source(regimes):
     def behind(search):
         return mean(regimes[commit_s, search] / best_fixed(regimes, commit_s) for commit_s in (0.1, 1.0, 3.0))
 
-    assert behind("robust") <= behind("formula") + 0.02
     assert behind("robust") < behind("source")
+
+
+def test_it_is_better_than_the_formula_over_workloads_whose_kappa_nobody_knows(regimes):
+    """Where the formula's kappa happens to be right, a search costs something."""
+    ratios = [regimes[commit_s, "robust"] / regimes[commit_s, "formula"] for commit_s in (0.1, 1.0, 3.0)]
+    for commit_s in (0.1, 1.0, 3.0):
+        robust, formula = (
+            mean(run_time({"search": search}, commit_s, 0.15, seed, target=0.9)[0] for seed in SEEDS)
+            for search in ("robust", "formula")
+        )
+        ratios.append(robust / formula)
+    assert max(ratios) < 1.06
+    assert math.exp(mean(math.log(ratio) for ratio in ratios)) < 0.98
 
 
 def test_where_the_prior_is_wrong_it_beats_the_formula():

@@ -58,10 +58,11 @@ class ADSP(SyncModel):
         overlap: bool = Field(
             True, description="Go on training while a commit travels. false: wait for the fresh model."
         )
-        weight: Literal["equal", "samples", "per_step"] = Field(
+        weight: Literal["equal", "samples", "per_step", "data"] = Field(
             "equal",
             description="What a commit counts: equal (1/M), samples (its share of the samples), per_step (a "
-            "device with many local updates in it pulls no further than one with few).",
+            "device with many local updates in it pulls no further than one with few), data (its share of "
+            "the samples that devices hold).",
         )
         epoch_s: float = Field(1200.0, gt=0, description="Search again after so many seconds.")
         max_probes: int = Field(8, ge=2, description="search: robust: probes of one search at most.")
@@ -265,4 +266,5 @@ def _make_search(options: ADSP.Options, run: RunSettings) -> Search:
     if options.search == "source":
         goal = run.target.loss if run.target is not None else None
         return SourceSearch(options.probe_s or 0.0, options.epoch_s, options.evaluations, goal)
-    return RobustSearch(options.epoch_s, options.max_probes, options.prior)
+    goal = run.target.loss if run.target is not None and run.target.loss is not None else math.inf
+    return RobustSearch(options.epoch_s, options.max_probes, options.prior, goal)

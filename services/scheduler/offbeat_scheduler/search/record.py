@@ -21,6 +21,9 @@ from offbeat_scheduler.sync import Loss
 
 MAX_LOSSES = 160
 MAX_PHASES = 240
+RELAX_STEPS = 30.0
+"""Local updates of the mean device within which the model forgets the interval that it came from."""
+
 CHANGED = 0.05
 """A speed or a delay that moved by less goes on under the old value."""
 
@@ -120,6 +123,21 @@ class Record:
         at = np.array([point.made_s for point in self.points])
         index = np.clip(np.searchsorted(start, at, side="right") - 1, 0, None)
         return reached[:, index] + rate[:, index] * np.maximum(0.0, at - start[index])
+
+    def ages(self) -> np.ndarray:
+        """How old the models were that the latest updates before each loss were made on, in steps of the
+        mean device, shape (losses,): an average that forgets within `RELAX_STEPS`."""
+        start = np.array([phase.start_s for phase in self.phases])
+        speed = np.array([phase.speed for phase in self.phases])
+        towards = speed * np.array([phase.interval_s + phase.delay_s for phase in self.phases])
+        left = np.exp(-np.diff(start) * speed[:-1] / RELAX_STEPS)
+        begin = towards.copy()
+        for phase in range(1, start.size):
+            begin[phase] = towards[phase - 1] + (begin[phase - 1] - towards[phase - 1]) * left[phase - 1]
+        at = np.array([point.made_s for point in self.points])
+        index = np.clip(np.searchsorted(start, at, side="right") - 1, 0, None)
+        since = np.maximum(0.0, at - start[index])
+        return towards[index] + (begin - towards)[index] * np.exp(-since * speed[index] / RELAX_STEPS)
 
     def _made_s(self, at_s: float) -> float:
         """The last deadline whose commits can be in a model that is evaluated at `at_s`."""

@@ -13,8 +13,9 @@ What it does about each fault of the source's search (`docs/adsp.md`, "The alter
    loss rises by 30 %, and each epoch.
 6. *flat optimum*: it ends as soon as knowing kappa better promises less than `ENOUGH` of progress.
 
-Probes cycle I, 1.6 I, I, I/1.6 around the best interval under what is known so far. The first one
-begins with the training, at a safe interval, for step and commit times are yet to be measured.
+Probes cycle I/1.6, I, 1.6 I, I around the best interval under what is known so far: the short ones
+first, for too long an interval may cost a multiple, too short a one a share. The first one begins
+with the training, at a safe interval, for step and commit times are yet to be measured.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from offbeat_scheduler.search.record import Point, Record
 from offbeat_scheduler.sync import Loss, Probe
 
 STEP = 1.6
-CYCLE = (1.0, STEP, 1.0, 1 / STEP)
+CYCLE = (1 / STEP, 1.0, STEP, 1.0)
 DISTINCT = 1.15
 """Intervals closer than this factor are the same probe."""
 
@@ -50,6 +51,12 @@ ENOUGH = 0.01
 
 WASTE = 0.1
 """The first probe goes on at another interval if its own makes this share less progress."""
+
+TOO_LONG = 0.03
+"""Where the loss rises by this share in a probe, the interval is too long: no fall is as noisy."""
+
+LEAST_FALL = 0.1
+"""Without a target, the fall that counts is this share of the loss."""
 
 CHANGE = 0.3
 """Share by which a speed, or the loss, has to change for a new search."""
@@ -83,6 +90,7 @@ class RobustSearch(Search):
         epoch_s: search again after so long, changed or not.
         max_probes: of one search.
         kappa_per_step: the prior's centre.
+        target_loss: of the run; infinite: none.
     """
 
     def __init__(
@@ -90,10 +98,12 @@ class RobustSearch(Search):
         epoch_s: float = 1200.0,
         max_probes: int = 8,
         kappa_per_step: float = PRIOR_KAPPA_PER_STEP,
+        target_loss: float = math.inf,
     ) -> None:
         super().__init__()
         self.epoch_s = epoch_s
         self.max_probes = max_probes
+        self.target_loss = target_loss
         self.searching = True
         self.posterior = Posterior(kappa_per_step)
         self._record = Record()
@@ -105,6 +115,7 @@ class RobustSearch(Search):
         self._reference: _Reference | None = None
         self._recent: list[float] = []
         self._lowest = math.inf
+        self._ceiling_s = math.inf  # no longer interval in this search and after it
         self._odd_checkpoints = 0
 
     # ---- what it is told -----------------------------------------------------------
@@ -117,6 +128,12 @@ class RobustSearch(Search):
         self._recent = [*self._recent, loss.value][-SMOOTH:]
         if len(self._recent) == SMOOTH:
             self._lowest = min(self._lowest, sum(self._recent) / SMOOTH)
+            self.posterior.fall = self._fall()
+
+    def _fall(self) -> float:
+        """How far the loss is yet to fall: to the target, but at least by a tenth."""
+        loss = sum(self._recent) / SMOOTH
+        return max(loss - self.target_loss, LEAST_FALL * loss)
 
     @property
     def probes(self) -> tuple[Probe, ...]:
@@ -139,7 +156,7 @@ class RobustSearch(Search):
             return None
         # Commit times turned out long for the interval: the same probe (or rate) at a better one.
         if self._open is not None:
-            interval_s = self._fitting(pace, self._best_interval(pace) / STEP)
+            interval_s = self._fitting(pace, self._best_interval(pace) / STEP**2)
             made = int((pace.now_s - self._open.start_s) / interval_s)
             self._open = replace(self._open, interval_s=interval_s, commits=made)
         return self.next(pace)
@@ -153,7 +170,7 @@ class RobustSearch(Search):
         if self._open is None or self._finished or self._reference is not None or not pace.measured:
             return False
         intervals = np.array([self._best_interval(pace), current.interval_s])
-        best, now = self.posterior.worth(pace.terms, intervals)
+        best, now = self._worth(pace, intervals)
         return intervals[1] < intervals[0] / STEP and best - now > WASTE
 
     # ---- one search ----------------------------------------------------------------
@@ -164,6 +181,7 @@ class RobustSearch(Search):
         self._probes.extend(self._finished)
         self._finished = []
         self._position = 0
+        self._ceiling_s = math.inf
         interval_s = self._best_interval(pace) if pace.measured else start_interval(pace)
         self._open = _Open(pace.now_s, interval_s)
 
@@ -218,6 +236,8 @@ class RobustSearch(Search):
             )
         )
         self._open = None
+        if points and last > (1 + TOO_LONG) * first:
+            self._ceiling_s = min(self._ceiling_s, probe.interval_s / STEP)
         self.posterior.update(self._record)
         self._appraise(pace)
         if self._done(pace):
@@ -237,7 +257,7 @@ class RobustSearch(Search):
             return False
         if len(self._finished) >= self.max_probes or self.posterior.spread < KNOWN:
             return True
-        intervals = candidates(pace.floor_s, pace.check_period_s)
+        intervals = self._candidates(pace)
         chosen = int(self.posterior.worth(pace.terms, intervals).argmax())
         return self.posterior.regret(pace.terms, intervals, chosen) < ENOUGH
 
@@ -269,7 +289,7 @@ class RobustSearch(Search):
         """Within what the fleet can keep; short of a check period so that two commits fit it, if they can."""
         if interval_s > pace.check_period_s / 2 > DISTINCT * pace.floor_s:
             interval_s = pace.check_period_s / 2 if self._short_of_time(pace) else interval_s
-        return min(max(interval_s, pace.floor_s), pace.check_period_s)
+        return max(min(interval_s, pace.check_period_s, self._ceiling_s), pace.floor_s)
 
     def _short_of_time(self, pace: Pace) -> bool:
         """Until the first search has its two probes, a long one would delay everything."""
@@ -277,21 +297,25 @@ class RobustSearch(Search):
 
     # ---- the rate ------------------------------------------------------------------
 
+    def _candidates(self, pace: Pace) -> np.ndarray:
+        return candidates(pace.floor_s, min(pace.check_period_s, max(self._ceiling_s, pace.floor_s)))
+
     def _best_interval(self, pace: Pace) -> float:
-        intervals = candidates(pace.floor_s, pace.check_period_s)
+        intervals = self._candidates(pace)
         return float(intervals[self.posterior.worth(pace.terms, intervals).argmax()])
 
     def _best_rate(self, pace: Pace) -> int:
         interval_s = self._best_interval(pace)
         rates = neighbours(pace, interval_s)
-        return round_rate(
-            pace, interval_s, self.posterior.worth(pace.terms, pace.check_period_s / rates), rates
-        )
+        return round_rate(pace, interval_s, self._worth(pace, pace.check_period_s / rates), rates)
+
+    def _worth(self, pace: Pace, intervals: np.ndarray) -> np.ndarray:
+        return self.posterior.worth(pace.terms, intervals, self._candidates(pace))
 
     def _settled_rate(self, pace: Pace) -> int:
         """The rate in use, unless measured times have moved the optimum away from it."""
         best = self._best_rate(pace) if pace.measured else self._rate
-        worth = self.posterior.worth(pace.terms, pace.check_period_s / np.array([best, self._rate]))
+        worth = self._worth(pace, pace.check_period_s / np.array([best, self._rate]))
         if self._rate > pace.max_rate or worth[0] - worth[1] > WORTH:
             self._rate = best if pace.measured else min(self._rate, pace.max_rate)
         return self._rate
