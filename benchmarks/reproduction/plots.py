@@ -116,15 +116,15 @@ def _rates(axes: Axes, found: Found) -> None:
 
 
 def groups(panels: Sequence[tuple[str, Found]], path: Path, labels: Sequence[str]) -> None:
-    """Times of a few models in several scenarios, side by side."""
+    """Times of a few models in several scenarios, side by side; no bar where a scenario has not the model."""
     with plt.rc_context(STYLE):
         figure, row = plt.subplots(1, len(panels), figsize=(WIDTH_IN, 2.6), squeeze=False)
         for axes, (title, found) in zip(row[0], panels, strict=True):
-            shown = [label for label in labels if found.has(label)]
-            rows = list(range(len(shown)))[::-1]
-            colors = [OURS if label.startswith("ADSP") else THEIRS for label in shown]
-            axes.barh(rows, [found[label]["time_s"] for label in shown], 0.7, color=colors)
-            axes.set_yticks(rows, shown if axes is row[0][0] else [""] * len(shown))
+            rows = list(range(len(labels)))[::-1]
+            times = [found[label]["time_s"] if found.has(label) else 0.0 for label in labels]
+            colors = [OURS if label.startswith("ADSP") else THEIRS for label in labels]
+            axes.barh(rows, times, 0.7, color=colors)
+            axes.set_yticks(rows, labels if axes is row[0][0] else [""] * len(labels))
             axes.set_title(title, fontsize=9.5)
             axes.set_xlabel("virtual seconds")
             axes.grid(axis="y", visible=False)
