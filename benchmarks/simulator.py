@@ -29,7 +29,7 @@ ABOUT = "the simulator's cost: 18 devices under 5 models in minutes, 500 devices
 
 LIMIT_S = 180.0
 LIMIT_GIB = 4.0
-LOOK_EVERY_S = 0.2
+LOOK_EVERY_S = 0.5
 
 COMPARISON: dict[str, Any] = {
     "name": "18-devices",
