@@ -159,3 +159,11 @@ def test_a_step_scales_with_the_batch_but_for_its_fixed_part():
     assert device.step_at(0, batches=0.5) == pytest.approx(0.2 + 0.8 / 2)
     assert device.step_at(10) == 0.5
     assert device.step_at(10, batches=2) == pytest.approx(0.2 + 0.3 * 2)
+
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "scenarios"
+
+
+@pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.yaml")), ids=lambda file: file.stem)
+def test_the_examples_are_scenarios(file):
+    assert Scenario.read(file).compare

@@ -40,8 +40,12 @@ def cells(result: EntryResult) -> list[str]:
         *(f"{result.mean(f'{name}_share'):.1%}" for name in ("compute", "commit", "wait")),
         f"{result.mean('steps'):.0f}",
         f"{result.mean('commits'):.0f}",
-        f"{result.mean('bytes') / 1e6:.3g}",
+        _short(result.mean("bytes") / 1e6),
     ]
+
+
+def _short(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def table(comparison: Comparison, width: int) -> Table:
