@@ -115,8 +115,9 @@ def main(argv: list[str]) -> int:
     return harness.finish(
         NAME,
         bars(results),
-        rows(results, best),
+        rows(results),
         is_default=not options.quick and options.seeds == harness.SEEDS,
+        settings={family: setting.label for family, setting in best.items()},
         ratios={name: _ratios(results, name) for name in (ADSP, OVERLAPPED)},
         tuning={
             "how": f"each option at learning rates {list(RATES)} with seed {TUNING_SEEDS[0]}; the grid goes "
@@ -161,7 +162,7 @@ def bars(results: Mapping[str, virtual.Result]) -> list[Bar]:
     ]
 
 
-def rows(results: Mapping[str, virtual.Result], best: Mapping[str, Setting]) -> list[dict[str, Any]]:
+def rows(results: Mapping[str, virtual.Result]) -> list[dict[str, Any]]:
     """The table, the fastest first."""
     found = []
     for family, result in sorted(results.items(), key=lambda item: sum(item[1].times_s)):
@@ -175,7 +176,6 @@ def rows(results: Mapping[str, virtual.Result], best: Mapping[str, Setting]) -> 
                 "waits": result.wait_share,
                 "commits": result.commit_share,
                 "computes": result.compute_share,
-                "setting": best[family].label,
             }
         )
     return found
