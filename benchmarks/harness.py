@@ -55,10 +55,16 @@ def progress(text: str) -> None:
 def arguments(name: str, about: str | None) -> argparse.ArgumentParser:
     """What the benchmarks in virtual time have in common on their command line."""
     parser = argparse.ArgumentParser(prog=f"make bench NAME={name}", description=about)
-    parser.add_argument("--seeds", type=int, default=SEEDS, help="paired seeds to measure with")
+    parser.add_argument("--seeds", type=_whole, default=SEEDS, help="paired seeds to measure with")
     parser.add_argument("--fresh", action="store_true", help="forget what an interrupted benchmark left")
-    parser.add_argument("--workers", type=int, help="processes; default: this machine's cores")
+    parser.add_argument("--workers", type=_whole, help="processes; default: this machine's cores")
     return parser
+
+
+def _whole(text: str) -> int:
+    if not (text.isdecimal() and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
+    return int(text)
 
 
 def measured_on() -> dict[str, Any]:
