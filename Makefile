@@ -38,8 +38,8 @@ lint: $(STAMP)   ## style (ruff), types (mypy), borders (import-linter)
 test: lint       ## lint, then every test that this machine can run
 	$(BIN)/python -m pytest $(ARGS)
 
-bench: $(STAMP)  ## list the benchmarks; run one with NAME=...
-	$(BIN)/python -m benchmarks $(NAME)
+bench: $(STAMP)  ## list the benchmarks; run one with NAME=... (and ARGS)
+	$(BIN)/python -m benchmarks $(NAME) $(ARGS)
 
 reproduce: $(STAMP) ## the source's experiments, in virtual time (QUICK=1, ONLY=a,c)
 	QUICK=$(QUICK) ONLY=$(ONLY) $(BIN)/python -m benchmarks.reproduction

@@ -34,7 +34,7 @@ SCENARIO: dict[str, Any] = {
     "limit_s": 1200,
     "evaluate_every_s": 1,
 }
-TUNING_SEEDS = (101, 102, 103)
+TUNING_SEEDS = (101, 102)
 
 ADSP, OVERLAPPED = "ADSP", "ADSP, overlap on"
 FIXED = tuple(f"Fixed ADACOMM({tau})" for tau in (4, 8, 16, 40))

@@ -179,6 +179,15 @@ def test_the_fleets_are_as_unequal_as_they_are_said_to_be() -> None:
     assert sum(group["count"] for group in virtual.fleet(0.3)) == 18
 
 
+def test_the_headline_is_measured_on_the_devices_of_the_reproduced_experiment() -> None:
+    file = harness.HERE / "reproduction" / "scenarios" / "a-models.yaml"
+    reproduced = Scenario.read(file).virtual_devices()
+    ours = Scenario.make({**headline.SCENARIO, "compare": ["adsp"]}, "headline").virtual_devices()
+    assert [replace(device, name="") for device in ours] == [
+        replace(device, name="") for device in reproduced
+    ]
+
+
 def result_of(*times_s: float, limit_s: float = 100.0, wait_share: float = 0.0) -> virtual.Result:
     runs = tuple(virtual.Run(time_s, time_s < limit_s, 0.4) for time_s in times_s)
     return virtual.Result(runs, wait_share, 0.0, 1 - wait_share)
