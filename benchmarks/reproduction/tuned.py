@@ -67,7 +67,7 @@ def run(names: Sequence[str] = (), *, fresh: bool = False, workers: int | None =
             workload.rates,
         )
         choices = {**tuned(), name: {key: _choice(found[key], place.limit_s) for key in place.keys}}
-        _write({name: choices[name] for name in PLACES if name in choices})
+        _write({name: choices[name] for name in PLACES if name in choices}, name)
 
 
 def _choice(found: Tuned, limit_s: float) -> dict[str, Any]:
@@ -80,13 +80,16 @@ def _choice(found: Tuned, limit_s: float) -> dict[str, Any]:
     }
 
 
-def _write(choices: dict[str, Any]) -> None:
+def _write(choices: dict[str, Any], place: str) -> None:
+    """All choices; `place` is the one that was tuned now, with the versions of now."""
     RESULTS.mkdir(parents=True, exist_ok=True)
+    before = json.loads(TUNING.read_text(encoding="utf-8"))["made_with"] if TUNING.exists() else {}
     where = harness.measured_on()
+    now = {key: where[key] for key in ("date", "commit", "offbeat", "torch", "numpy")}
     content = {
         "seeds": list(SEEDS),
         "workloads": choices,
-        "made_with": {key: where[key] for key in ("date", "commit", "offbeat", "torch", "numpy")},
+        "made_with": {**before, place: now},
     }
     lines = json.dumps(content, indent=1)
     # One line per model: the tables of tried rates are short.

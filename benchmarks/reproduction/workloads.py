@@ -76,7 +76,7 @@ WORKLOADS = {
             batch=16,
             target_loss=0.1,
             limit_s=600,
-            rates=(1.0, 2.0, 4.0),
+            rates=(4.0, 8.0, 16.0),
             file="../tasks/cells_svm.py",
             weight_decay=1e-4,
         ),
