@@ -342,8 +342,9 @@ def of(status: pb.Status, name: str) -> pb.WorkerStatus:
 
 
 def training(status: pb.Status) -> list[str]:
-    """Who trains, and has committed."""
-    return [w.name for w in status.workers if w.report.phase == pb.WorkerReport.TRAINING and w.commits]
+    """Who takes part in the training, at rest between two rounds or not, and has committed."""
+    phases = (pb.WorkerReport.TRAINING, pb.WorkerReport.RESTING)
+    return [w.name for w in status.workers if w.report.phase in phases and w.commits]
 
 
 def wait_share(report: pb.WorkerReport) -> float:
