@@ -21,7 +21,7 @@ from typing import Any
 from benchmarks import harness
 from benchmarks.harness import Bar
 from offbeat_cli.simulator.compare import compare
-from offbeat_cli.simulator.replayed import replayed
+from offbeat_cli.simulator.replaying import replayed
 from offbeat_cli.simulator.scenario import Scenario
 
 NAME = "reality"

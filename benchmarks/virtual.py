@@ -12,6 +12,7 @@ from typing import Any
 
 from benchmarks import harness
 from benchmarks.tuning import Setting
+from offbeat_cli.simulator import devices as step_times
 from offbeat_cli.simulator.compare import EntryResult, Progress, compare
 from offbeat_cli.simulator.scenario import Scenario
 
@@ -40,8 +41,7 @@ def _groups(counts: tuple[int, int, int], commit_s: float) -> list[dict[str, Any
 
 def heterogeneity(devices: Iterable[Mapping[str, Any]]) -> float:
     """H = mean(v) / min(v)."""
-    speeds = [1 / group["step_s"] for group in devices for _ in range(group["count"])]
-    return sum(speeds) / len(speeds) / min(speeds)
+    return step_times.heterogeneity([group["step_s"] for group in devices for _ in range(group["count"])])
 
 
 @dataclass(frozen=True)

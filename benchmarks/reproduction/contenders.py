@@ -71,7 +71,7 @@ def of_family(family: str) -> tuple[str, ...]:
 
 
 def tuned() -> dict[str, Any]:
-    """What `tune` wrote: workload -> contender's key -> {"lr", "time_s", "seeds", "tried", "at_end"}."""
+    """What `tune` wrote: workload -> contender's key -> {"lr", "at_end", "tried"}."""
     if not TUNING.exists():
         return {}
     content: dict[str, Any] = json.loads(TUNING.read_text(encoding="utf-8"))

@@ -25,6 +25,15 @@ def once(hub: Hub, generation: int, **fields: Any) -> pb.WorkerDirective:
     return hub.train(**(given | {"generation": generation} | fields))
 
 
+async def first_round(hub: Hub) -> None:
+    """It makes its commit of generation 1, and rests."""
+    hub.prepare()
+    await hub.phase(W.READY)
+    once(hub, 1)
+    await hub.until(lambda: len(hub.server.applied) == 1, "the commit")
+    await at_rest(hub)
+
+
 async def at_rest(hub: Hub) -> int:
     """Wait until it rests and its figures stand still. Returns its steps."""
     await hub.phase(W.RESTING)
@@ -299,11 +308,7 @@ def test_who_rested_on_the_model_of_the_round_begins_without_asking_for_it(play:
 
 def test_a_model_that_moved_on_meanwhile_is_taken_for_the_next_generation(play: Play) -> None:
     async def scenario(hub: Hub) -> None:
-        hub.prepare()
-        await hub.phase(W.READY)
-        once(hub, 1)
-        await hub.until(lambda: len(hub.server.applied) == 1, "the commit")
-        await at_rest(hub)
+        await first_round(hub)
         hub.server.version = 30
         once(hub, 2)
         await hub.until(lambda: len(hub.server.applied) == 2, "another commit")
@@ -314,11 +319,7 @@ def test_a_model_that_moved_on_meanwhile_is_taken_for_the_next_generation(play: 
 
 def test_another_directive_of_the_same_generation_asks_for_no_second_commit(play: Play) -> None:
     async def scenario(hub: Hub) -> None:
-        hub.prepare()
-        await hub.phase(W.READY)
-        once(hub, 1)
-        await hub.until(lambda: len(hub.server.applied) == 1, "the commit")
-        await at_rest(hub)
+        await first_round(hub)
         once(hub, 1, max_lone_steps=50)
         assert await at_rest(hub) == 3
         hub.rest(generation=1)
@@ -394,11 +395,7 @@ def test_the_next_generation_may_come_with_the_reply(play: Play) -> None:
 
 def test_a_model_without_rounds_ends_the_rest(play: Play) -> None:
     async def scenario(hub: Hub) -> None:
-        hub.prepare()
-        await hub.phase(W.READY)
-        once(hub, 1)
-        await hub.until(lambda: len(hub.server.applied) == 1, "the commit")
-        await at_rest(hub)
+        await first_round(hub)
         hub.train(trigger=pb.Trigger(steps=1), generation=2)
         await hub.until(lambda: len(hub.server.applied) > 5, "commits")
         await hub.phase(W.TRAINING)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -16,6 +17,11 @@ from offbeat_worker.trigger import Grid, Passes, Rule, Steps, Trigger
 
 LOSS_WEIGHT = 0.05
 """Of a new loss in a device's smoothed one, as on a worker."""
+
+
+def heterogeneity(steps_s: Sequence[float]) -> float:
+    """H = mean(v) / min(v) over the devices' speeds v; `steps_s`: each one's seconds per local update."""
+    return max(steps_s) * math.fsum(1.0 / step_s for step_s in steps_s) / len(steps_s)
 
 
 @dataclass(frozen=True)

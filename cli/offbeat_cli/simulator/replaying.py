@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,30 +17,40 @@ LONGEST = 200
 """Characters of a decision that are shown."""
 
 
+def replayed(path: Path) -> tuple[int, int]:
+    """(events, of these: after how many the decisions differ from those recorded). Raises OffbeatError."""
+    same = [step.is_same for step in _steps(path)]
+    return len(same), same.count(False)
+
+
 def replay(path: Path) -> int:
     """Print whether the decisions are the recorded ones, or the first that differs; returns the exit code.
 
     Args:
         path: events.jsonl, or a folder that has it.
     """
-    if path.is_dir():
-        path = path / "events.jsonl"
     events = decisions = 0
     last_s = 0.0
+    for step in _steps(path):
+        if not step.is_same:
+            print(_difference(step))
+            return ExitCode.FAILED
+        events += 1
+        decisions += len(step.recorded)
+        last_s = step.t
+    print(f"the same: {decisions} decisions upon {events} events in {last_s:.1f} s")
+    return ExitCode.DONE
+
+
+def _steps(path: Path) -> Iterator[Step]:
+    if path.is_dir():
+        path = path / "events.jsonl"
     try:
         with path.open(encoding="utf-8") as lines:
-            for step in steps_of(lines, partial(make_model, own_files=ANYWHERE)):
-                if not step.is_same:
-                    print(_difference(step))
-                    return ExitCode.FAILED
-                events += 1
-                decisions += len(step.recorded)
-                last_s = step.t
+            yield from steps_of(lines, partial(make_model, own_files=ANYWHERE))
     except (OSError, UnicodeDecodeError) as error:
         said = error.strerror if isinstance(error, OSError) else "is not text"
         raise OffbeatError(f"{path}: {said}", "give the event log of a run, events.jsonl") from error
-    print(f"the same: {decisions} decisions upon {events} events in {last_s:.1f} s")
-    return ExitCode.DONE
 
 
 def _difference(step: Step) -> str:

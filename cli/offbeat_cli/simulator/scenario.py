@@ -6,14 +6,13 @@ names the field, its value and what to do.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field, field_validator, model_validator
 
-from offbeat_cli.simulator.devices import VirtualDevice
+from offbeat_cli.simulator.devices import VirtualDevice, heterogeneity
 from offbeat_cli.simulator.scenario_parts import DeviceGroup, Entry, Target, Training, partition_text
 from offbeat_core.config import RunSettings, Settings, TaskSpec, read_yaml, validate
 from offbeat_core.errors import OffbeatError
@@ -142,11 +141,9 @@ class Scenario(Settings):
                     f"devices.{index}.joins_at: {group.joins_at:g} is not before limit_s {self.limit_s:g}; "
                     "give an earlier time, or leave the group out"
                 )
-        if len(self.virtual_devices()) > MOST_DEVICES:
-            raise ValueError(
-                f"devices: {len(self.virtual_devices())} are too many; give up to {MOST_DEVICES}"
-            )
         names = [device.name for device in self.virtual_devices()]
+        if len(names) > MOST_DEVICES:
+            raise ValueError(f"devices: {len(names)} are too many; give up to {MOST_DEVICES}")
         if twice := next((name for name in names if names.count(name) > 1), None):
             raise ValueError(f"devices: two are called '{twice}'; give the groups different names")
         labels = [entry.shown for entry in self.compare]
@@ -217,8 +214,7 @@ class Scenario(Settings):
     @property
     def heterogeneity(self) -> float:
         """H = mean(v) / min(v) over the devices' speeds v at the beginning."""
-        speeds = [1.0 / device.step_s for device in self.virtual_devices()]
-        return math.fsum(speeds) / len(speeds) / min(speeds)
+        return heterogeneity([device.step_s for device in self.virtual_devices()])
 
     def run_settings(self, entry: Entry, seed: int) -> RunSettings:
         """The run of one entry and seed, as a run's file would give it. Raises OffbeatError."""

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from typing import get_args
 
 from offbeat_core.config import MOST_32
-from offbeat_scheduler.sync import Fleet, Gate, Grid, Group, Passes, Plan, Probe, Steps
+from offbeat_scheduler.sync import Fleet, Gate, Grid, Group, Passes, Plan, Probe, Steps, Weight, When
 
-WHENS = ("at_once", "every_k", "at_gate")
-WEIGHTS = ("equal", "samples", "data", "per_step")
+WHENS: tuple[str, ...] = get_args(When)
+WEIGHTS: tuple[str, ...] = get_args(Weight)
 
 
 def check(plan: Plan, fleet: Fleet) -> None:

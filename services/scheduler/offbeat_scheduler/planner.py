@@ -7,11 +7,11 @@ import math
 from dataclasses import replace
 
 from offbeat_core.config import RunSettings
+from offbeat_core.usercode import line_of
 from offbeat_scheduler.directives import Wording
 from offbeat_scheduler.events import PlanMade, ProbeEnded
 from offbeat_scheduler.fleet import Server, Worker, build_fleet
 from offbeat_scheduler.membership import Membership
-from offbeat_scheduler.models import own
 from offbeat_scheduler.outbox import Outbox
 from offbeat_scheduler.plan_check import check
 from offbeat_scheduler.roster import Roster
@@ -98,8 +98,8 @@ class Planner:
 
     def _explain(self, error: Exception) -> ModelError:
         # A model may be the user's own file: the run ends by its errors, the scheduler doesn't.
-        place = own.line(error, inspect.getfile(type(self._model))) if self._model.digest else ""
-        where = f" ({place})" if place else ""
+        line = line_of(error, inspect.getfile(type(self._model))) if self._model.digest else ""
+        where = f" ({line})" if line else ""
         return ModelError(f"sync model '{self._settings.sync.model}': {type(error).__name__}: {error}{where}")
 
     def tell_server(self, roster: Roster, *, finished: bool) -> None:

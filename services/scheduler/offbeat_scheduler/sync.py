@@ -111,6 +111,10 @@ class Group:
     gate: Gate
 
 
+When = Literal["at_once", "every_k", "at_gate"]
+Weight = Literal["equal", "samples", "data", "per_step"]
+
+
 @dataclass(frozen=True)
 class Fold:
     """When updates enter the model and with what weight.
@@ -125,8 +129,8 @@ class Fold:
         staleness_power: p > 0: an update of staleness s counts (1 + s)^-p times its weight.
     """
 
-    when: Literal["at_once", "every_k", "at_gate"] = "at_once"
-    weight: Literal["equal", "samples", "data", "per_step"] = "equal"
+    when: When = "at_once"
+    weight: Weight = "equal"
     every_k: int = 0
     server_rate: float = 1.0
     staleness_power: float = 0.0

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Literal
 
 from offbeat_scheduler.sync import Device, Fleet, Fold, Gate, Plan, Steps
 
 LOOK_AGAIN_S = 0.5
 """While a device's speed is unknown, look again so soon."""
-
-Weight = Literal["equal", "samples", "data", "per_step"]
 
 
 def barrier_plan(

@@ -11,24 +11,18 @@ is what the digest is of.
 from __future__ import annotations
 
 import difflib
-import hashlib
 import inspect
 import os
 import sys
-import traceback
 import types
-import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from offbeat_core.config import Settings
 from offbeat_core.errors import OffbeatError
+from offbeat_core.usercode import LONGEST_MESSAGE, SourceFile, line_of
 from offbeat_scheduler.sync import SyncModel
-
-LONGEST = 300
-"""Characters of a message that are shown."""
 
 LARGEST_BYTES = 1 << 20
 LONGEST_PATH = 4096
@@ -41,20 +35,7 @@ class NoOptions(Settings):
     """Of an own model that declares none."""
 
 
-@dataclass(frozen=True)
-class ModelFile:
-    """The source as it was read."""
-
-    path: Path
-    source: bytes
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of the file's bytes, in hex."""
-        return hashlib.sha256(self.source).hexdigest()
-
-
-def find(file: str, allowed: Sequence[Path]) -> ModelFile:
+def find(file: str, allowed: Sequence[Path]) -> SourceFile:
     """The file that a run names.
 
     A relative path is looked for in the allowed folders, among the allowed files by name, and in the
@@ -92,7 +73,7 @@ def find(file: str, allowed: Sequence[Path]) -> ModelFile:
         ) from error
     if len(source) > LARGEST_BYTES:
         raise OffbeatError(f"sync: {path}: {len(source)} bytes are no model's file", "give another file")
-    return ModelFile(path, source)
+    return SourceFile(path, source)
 
 
 def _listed(places: Sequence[Path]) -> str:
@@ -103,9 +84,9 @@ def _listed(places: Sequence[Path]) -> str:
     return ", ".join(sorted(names)[:10]) or "none"
 
 
-def load(file: ModelFile, name: str) -> type[SyncModel]:
+def load(file: SourceFile, name: str) -> type[SyncModel]:
     """The class `name` of the file; "": the only model in it. Raises OffbeatError with file and line."""
-    module = _executed(file.path, file.digest, file.source)
+    module = _executed(file)
     own = {
         key: member
         for key, member in vars(module).items()
@@ -148,7 +129,7 @@ def load(file: ModelFile, name: str) -> type[SyncModel]:
     return _completed(member, file)
 
 
-def _completed(model: type[SyncModel], file: ModelFile) -> type[SyncModel]:
+def _completed(model: type[SyncModel], file: SourceFile) -> type[SyncModel]:
     """What a model need not say: its name is the class's, and it has no options."""
     path, model.digest = file.path, file.digest
     if not hasattr(model, "name"):
@@ -169,48 +150,27 @@ def _completed(model: type[SyncModel], file: ModelFile) -> type[SyncModel]:
 
 
 @lru_cache(maxsize=64)
-def _executed(path: Path, digest: str, source: bytes) -> types.ModuleType:
+def _executed(file: SourceFile) -> types.ModuleType:
     """The file as a module; one that was edited is another module."""
-    code = _compiled(path, source)
-    module = types.ModuleType(f"offbeat_own_model_{path.stem}_{digest[:12]}")
-    module.__file__ = str(path)
+    code = file.compile("model", "sync: ")
+    module = types.ModuleType(f"offbeat_own_model_{file.path.stem}_{file.digest[:12]}")
+    module.__file__ = str(file.path)
     sys.modules[module.__name__] = module  # where pydantic and dataclasses look names up
     try:
         exec(code, vars(module))
     except (Exception, SystemExit) as error:
         del sys.modules[module.__name__]
-        raise explain(error, path, "sync: while it was loaded") from error
+        raise explain(error, file.path, "sync: while it was loaded") from error
     return module
-
-
-def _compiled(path: Path, source: bytes) -> types.CodeType:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", SyntaxWarning)
-            return compile(source, str(path), "exec", dont_inherit=True)
-    except SyntaxError as error:
-        where = f"{path}:{error.lineno}" if error.lineno else str(path)
-        code = f": {error.text.strip()}" if error.text and error.text.strip() else ""
-        raise OffbeatError(f"sync: {where}: {error.msg}{code}", "correct the model's file") from None
-    except ValueError as error:  # null bytes
-        raise OffbeatError(
-            f"sync: {path}: is not Python source: {error}", "give a model's file (.py)"
-        ) from None
-
-
-def line(error: BaseException, path: str) -> str:
-    """'file:line' of the innermost line of the file that led to the error, or ''."""
-    frames = traceback.extract_tb(error.__traceback__)
-    return next((f"{path}:{frame.lineno}" for frame in reversed(frames) if frame.filename == path), "")
 
 
 def explain(error: BaseException, path: Path, doing: str) -> OffbeatError:
     """What the model's own code raised, with the user's own line."""
     if isinstance(error, OffbeatError):
         return error
-    said = str(error).strip().partition("\n")[0][:LONGEST]
+    said = str(error).strip().partition("\n")[0][:LONGEST_MESSAGE]
     kind = type(error).__name__
     return OffbeatError(
-        f"{doing}: {line(error, str(path)) or path}: {kind}{': ' if said else ''}{said}",
+        f"{doing}: {line_of(error, path) or path}: {kind}{': ' if said else ''}{said}",
         "correct the model's file",
     )

@@ -2,24 +2,11 @@
 
 from __future__ import annotations
 
-import traceback
 from pathlib import Path
 
 from offbeat_core.errors import OffbeatError
+from offbeat_core.usercode import LONGEST_MESSAGE, line_of
 from offbeat_worker.tasks.files import BUILTIN
-
-LONGEST = 300
-"""Characters of a message that are shown: some of torch's fill a screen."""
-
-
-def place(error: BaseException, path: Path) -> str:
-    """'file:line' of the innermost line of the task's file that led to the error, or ''."""
-    lines = [
-        f"{path}:{frame.lineno}"
-        for frame in traceback.extract_tb(error.__traceback__)
-        if frame.filename == str(path)
-    ]
-    return lines[-1] if lines else ""
 
 
 def explain(error: BaseException, path: Path, doing: str) -> OffbeatError:
@@ -27,12 +14,12 @@ def explain(error: BaseException, path: Path, doing: str) -> OffbeatError:
     if isinstance(error, OffbeatError):
         return error
     message, _, rest = str(error).strip().partition("\n")
-    message, remedy = message[:LONGEST], rest.strip().partition("\n")[0][:LONGEST]
+    message, remedy = message[:LONGEST_MESSAGE], rest.strip().partition("\n")[0][:LONGEST_MESSAGE]
     builtin = next((name for name, file in BUILTIN.items() if file == path), None)
     if builtin and remedy:  # meant for whoever runs it, who has no use for a line of ours
         return OffbeatError(f"task '{builtin}': {message}", remedy)
     said = f"{type(error).__name__}: {message}" if message else type(error).__name__
     return OffbeatError(
-        f"{place(error, path) or path}: {doing}: {said}",
+        f"{line_of(error, path) or path}: {doing}: {said}",
         remedy or "correct the task's file; --debug shows the whole way there",
     )

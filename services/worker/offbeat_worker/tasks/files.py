@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import CodeType
 
 from offbeat_core.errors import OffbeatError
+from offbeat_core.usercode import SourceFile
 
 BUILTIN = {
     "digits": Path(__file__).parent / "builtin" / "digits.py",
@@ -21,32 +19,10 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")  # as a run's `task.name` allow
 
 
 @dataclass(frozen=True)
-class TaskFile:
-    """A task's source as it was read: what is compiled is what the digest is of."""
+class TaskFile(SourceFile):
+    """A task's source, and the name by which runs ask for it."""
 
     name: str
-    path: Path
-    source: bytes
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of the file's bytes, in hex."""
-        return hashlib.sha256(self.source).hexdigest()
-
-    def compile(self) -> CodeType:
-        """Raises OffbeatError with file and line if it is not valid Python."""
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", SyntaxWarning)
-                return compile(self.source, str(self.path), "exec", dont_inherit=True)
-        except SyntaxError as error:
-            where = f"{self.path}:{error.lineno}" if error.lineno else str(self.path)
-            code = f": {error.text.strip()}" if error.text and error.text.strip() else ""
-            raise OffbeatError(f"{where}: {error.msg}{code}", "correct the task's file") from None
-        except ValueError as error:  # null bytes
-            raise OffbeatError(
-                f"{self.path}: is not Python source: {error}", "give a task's file (.py)"
-            ) from None
 
 
 def available(paths: Sequence[Path]) -> dict[str, str]:
@@ -57,7 +33,7 @@ def available(paths: Sequence[Path]) -> dict[str, str]:
     """
     files = task_files(paths)
     for file in files.values():
-        file.compile()
+        file.compile("task")
     return {name: file.digest for name, file in files.items()}
 
 
@@ -74,7 +50,7 @@ def find(name: str, paths: Sequence[Path]) -> TaskFile:
 
 def task_files(paths: Sequence[Path]) -> dict[str, TaskFile]:
     """All task files by name; the user's are called like the file without .py."""
-    files = {name: TaskFile(name, path, path.read_bytes()) for name, path in BUILTIN.items()}
+    files = {name: TaskFile(path, path.read_bytes(), name) for name, path in BUILTIN.items()}
     for path in paths:
         file = _read(Path(path))
         # A run names the task alone, so that two names that look alike invite the wrong one.
@@ -100,7 +76,7 @@ def _read(path: Path) -> TaskFile:
             "name the file with letters, digits, _ and -, and .py at its end: it names the task",
         )
     try:
-        return TaskFile(path.stem, path, path.read_bytes())
+        return TaskFile(path, path.read_bytes(), path.stem)
     except OSError as error:
         raise OffbeatError(
             f"tasks: {path}: cannot be read: {error.strerror}", "give the path of a task's file (.py)"

@@ -14,9 +14,10 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, SupportsFloat
 
 from offbeat_core.errors import OffbeatError
+from offbeat_core.usercode import line_of
 from offbeat_worker.tasks import results
 from offbeat_worker.tasks.datasets import divide
-from offbeat_worker.tasks.explain import explain, place
+from offbeat_worker.tasks.explain import explain
 from offbeat_worker.tasks.files import TaskFile, find
 from offbeat_worker.tasks.functions import RESERVED, SIGNATURES, TaskFunction
 
@@ -46,7 +47,7 @@ def load(name: str, paths: Sequence[Path]) -> Task:
 
 
 def _run(file: TaskFile) -> ModuleType:
-    code = file.compile()
+    code = file.compile("task")
     module = ModuleType(f"offbeat_task_{file.name.replace('-', '_')}")
     module.__file__ = str(file.path)
     sys.modules[module.__name__] = module  # dataclasses and pickling look their module up there
@@ -54,7 +55,7 @@ def _run(file: TaskFile) -> ModuleType:
         exec(code, module.__dict__)
     except ModuleNotFoundError as error:
         raise OffbeatError(
-            f"{place(error, file.path) or file.path}: the task imports '{error.name}', "
+            f"{line_of(error, file.path) or file.path}: the task imports '{error.name}', "
             "which is not installed here",
             f"install it on this device: {sys.executable} -m pip install {(error.name or '').split('.')[0]} "
             "(a task is one file: modules beside it are not found)",
