@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-import shutil
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -15,7 +13,7 @@ import pytest
 from safetensors import safe_open
 
 from offbeat.v1 import scheduler_pb2 as pb
-from support.fleet import TASKS, Fleet, Phase, of, wait_share
+from support.fleet import Fleet, Phase, of, wait_share
 from support.link import Link
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
@@ -26,26 +24,9 @@ NUMBERS = 250_000
 SERVICES = ("scheduler", "parameter-server")
 
 
-@pytest.fixture
-def links(fleet: Fleet) -> Iterator[tuple[Link, Link]]:
-    """To the scheduler and to the parameter server."""
-    with Link(fleet.scheduler) as control, Link(fleet.server, delay_s=0.03) as bulk:
-        yield control, bulk
-
-
 def _train(fleet: Fleet, links: tuple[Link, Link], folder: Path, *names: str, **values: object) -> str:
     """A run of these workers alone, far away: nobody else has its task."""
-    control, bulk = links
-    task = shutil.copy(TASKS / "steps.py", folder / "lonely.py")
-    for name in names:
-        fleet.start_worker(
-            name,
-            module="support.impatient",
-            tasks=[task],
-            scheduler=control.address,
-            parameter_server=bulk.address,
-        )
-    fleet.until(lambda s: all(of(s, name).attached for name in names), "they attend")
+    fleet.start_lonely(links, folder, *names)
     given = {
         "task": {"name": "lonely", "options": {"numbers": NUMBERS}},
         "workers": len(names),

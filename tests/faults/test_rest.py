@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-import shutil
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +12,7 @@ import pytest
 from safetensors import safe_open
 
 from offbeat.v1 import scheduler_pb2 as pb
-from support.fleet import TASKS, Fleet, of
+from support.fleet import Fleet, of
 from support.link import Link
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
@@ -24,13 +22,6 @@ STEP = 1 / 1024
 TAU = 2
 ONE_OF_ALL = {"fedavg": {"fraction": 0.01, "tau": TAU}}
 RESTING = pb.WorkerReport.RESTING
-
-
-@pytest.fixture
-def links(fleet: Fleet) -> Iterator[tuple[Link, Link]]:
-    """To the scheduler and to the parameter server."""
-    with Link(fleet.scheduler) as control, Link(fleet.server, delay_s=0.03) as bulk:
-        yield control, bulk
 
 
 def _resting(status: pb.Status) -> list[str]:
@@ -85,18 +76,7 @@ def test_in_rounds_whose_links_are_cut_each_update_counts_once(
     fleet: Fleet, links: tuple[Link, Link], tmp_path: Path
 ) -> None:
     """One device trains in each round, so that each fold adds exactly its updates."""
-    control, bulk = links
-    names = ("far", "farther")
-    task = shutil.copy(TASKS / "steps.py", tmp_path / "lonely.py")
-    for name in names:
-        fleet.start_worker(
-            name,
-            module="support.impatient",
-            tasks=[task],
-            scheduler=control.address,
-            parameter_server=bulk.address,
-        )
-    fleet.until(lambda s: all(of(s, name).attached for name in names), "they attend")
+    fleet.start_lonely(links, tmp_path, "far", "farther")
     run = fleet.submit(
         task={"name": "lonely", "options": {"numbers": 50_000}},
         workers=2,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -24,6 +25,7 @@ from offbeat.v1 import scheduler_pb2 as pb
 from offbeat_cli.client import SchedulerClient
 from offbeat_cli.processes import Child, Children
 from offbeat_core.errors import OffbeatError
+from support.link import Link
 
 STUCK_S = 60.0
 TESTS = Path(__file__).parents[1]
@@ -172,6 +174,21 @@ class Fleet:
         for shard, name in enumerate(_names(count)):
             if not self.runs(name):
                 self.start_worker(name, shard=shard, shards=count, **options)
+
+    def start_lonely(self, links: tuple[Link, Link], folder: Path, *names: str) -> None:
+        """Impatient workers behind these links (to the scheduler, to the parameter server), which alone have
+        the task `lonely`; its file is put into `folder`. Waits until they attend."""
+        control, bulk = links
+        task = shutil.copy(TASKS / "steps.py", folder / "lonely.py")
+        for name in names:
+            self.start_worker(
+                name,
+                module="support.impatient",
+                tasks=[task],
+                scheduler=control.address,
+                parameter_server=bulk.address,
+            )
+        self.until(lambda s: all(of(s, name).attached for name in names), "they attend")
 
     def start_evaluator(self, name: str = "evaluator", **options: Any) -> None:
         if not self.runs(name):
