@@ -19,7 +19,7 @@ from typing import Any
 
 from benchmarks import harness, virtual
 from benchmarks.harness import Bar
-from benchmarks.tuning import KEPT, RATES, WIDER, Setting, Tuned, tune
+from benchmarks.tuning import KEPT, WIDER, Setting, Tuned, tune
 
 NAME = "headline"
 ABOUT = "ADSP against all other models at H = 3.22, each tuned: virtual time to a loss, 5 paired seeds"
@@ -35,6 +35,7 @@ SCENARIO: dict[str, Any] = {
     "evaluate_every_s": 1,
 }
 TUNING_SEEDS = (101, 102)
+RATES = (0.2, 0.4)
 
 ADSP, OVERLAPPED = "ADSP", "ADSP, overlap on"
 FIXED = tuple(f"Fixed ADACOMM({tau})" for tau in (4, 8, 16, 40))
@@ -107,7 +108,13 @@ def main(argv: list[str]) -> int:
         tuned: dict[str, Tuned] = {}
     else:
         scenario = SCENARIO
-        tuned = tune(FAMILIES, lambda settings, seeds: bench.scores(scenario, settings, seeds), TUNING_SEEDS)
+        tuned = tune(
+            FAMILIES,
+            lambda settings, seeds: bench.scores(scenario, settings, seeds),
+            TUNING_SEEDS,
+            RATES,
+            finer=True,
+        )
         best = {family: found.best for family, found in tuned.items()}
     seeds = (1,) if options.quick else tuple(range(1, options.seeds + 1))
     found = bench.run(scenario, [best[family] for family in FAMILIES], seeds)

@@ -124,6 +124,15 @@ def test_tuning_goes_on_where_the_best_learning_rate_is_at_the_end_of_the_grid()
     assert found["above"].at_end  # two steps further were not enough to see the other side
 
 
+def test_finer_tuning_finds_a_rate_between_those_of_the_grid() -> None:
+    bowl = Bowl({"between": 0.28, "on": 0.2, "far": 0.8 * math.sqrt(2)})
+    families = {name: [Setting.of(name, 0)] for name in bowl.least}
+    coarse = tune(families, bowl, [7], [0.2, 0.4])
+    finer = tune(families, bowl, [7], [0.2, 0.4], finer=True)
+    assert {coarse[name].best.lr for name in families} <= {0.2, 0.4, 0.8}
+    assert [finer[name].best.lr for name in families] == [0.283, 0.2, 1.13]
+
+
 def test_tuning_gives_every_family_the_same_seeds_and_none_to_what_fell_out() -> None:
     bowl = Bowl({"one": 0.2, "other": 0.2})
     found = tune(
