@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import json
 import os
 import re
 import socket
@@ -42,6 +43,9 @@ MOST_64 = 2**64 - 1
 """What the protocol's whole numbers hold."""
 
 LONGEST_STEP_S = 86_400.0
+
+PROBLEMS_SHOWN = 8
+"""Of one file: the first ones say what is wrong with a long list."""
 
 
 class Settings(BaseModel):
@@ -374,17 +378,26 @@ class RunSettings(Settings):
 
 def read_yaml(path: Path, what: str) -> dict[str, Any]:
     """The mapping in a YAML file. Raises OffbeatError that names the file and what is wrong."""
+    return parse_yaml(_read_text(path, what, "a YAML file"), str(path))
+
+
+def read_json_or_yaml(path: Path, what: str) -> dict[str, Any]:
+    """The mapping in a file: JSON if its name ends so, else YAML. Raises OffbeatError as `read_yaml`."""
+    text = _read_text(path, what, "a JSON or YAML file")
+    return (parse_json if path.suffix.lower() == ".json" else parse_yaml)(text, str(path))
+
+
+def _read_text(path: Path, what: str, kind: str) -> str:
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except OSError as error:
         raise OffbeatError(
-            f"{what}: cannot read {path}: {error.strerror}", "give the path of a YAML file"
+            f"{what}: cannot read {path}: {error.strerror}", f"give the path of {kind}"
         ) from error
     except UnicodeDecodeError as error:
         raise OffbeatError(
-            f"{what}: {path} is not text in UTF-8 (byte {error.start})", "give the path of a YAML file"
+            f"{what}: {path} is not text in UTF-8 (byte {error.start})", f"give the path of {kind}"
         ) from error
-    return parse_yaml(text, str(path))
 
 
 def parse_yaml(text: str, source: str) -> dict[str, Any]:
@@ -397,8 +410,28 @@ def parse_yaml(text: str, source: str) -> dict[str, Any]:
             f"{source}{where}: not valid YAML: {getattr(error, 'problem', error)}",
             "mind indentation and colons",
         ) from error
-    if content is None:
+    except (ValueError, RecursionError) as error:  # of a date that is none, of ten thousand brackets
+        raise OffbeatError(f"{source}: not valid YAML: {error}", "mind indentation and colons") from error
+    return _mapping({} if content is None else content, source)
+
+
+def parse_json(text: str, source: str) -> dict[str, Any]:
+    if not text.strip():
         return {}
+    try:
+        content = json.loads(text.removeprefix("\ufeff"))
+    except json.JSONDecodeError as error:
+        raise OffbeatError(
+            f"{source}, line {error.lineno}: not valid JSON: {error.msg}", "mind quotes, commas and brackets"
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise OffbeatError(
+            f"{source}: not valid JSON: {error}", "mind quotes, commas and brackets"
+        ) from error
+    return _mapping(content, source)
+
+
+def _mapping(content: Any, source: str) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise OffbeatError(f"{source}: a mapping of keys to values is expected, not {type(content).__name__}")
     return content
@@ -431,6 +464,8 @@ def _explain(model: type[BaseModel], error: ValidationError, source: str) -> tup
             value = item.get("input")
             shown = f" {value!r}:" if isinstance(value, (str, int, float, bool)) else ""
             problems.append(f"{field}:{shown} {message}" if field else message)
+    if len(problems) > PROBLEMS_SHOWN:
+        problems[PROBLEMS_SHOWN - 1 :] = [f"and {len(problems) - PROBLEMS_SHOWN + 1} problems more"]
     return f"{source}: " + "; ".join(problems), remedy
 
 
