@@ -60,7 +60,9 @@ class Allocation:
     @property
     def idle_share(self) -> float | None:
         """Of all learners' time in a cycle, the share in which they have nothing to do."""
-        return float(1 - self.cycle_time_s.mean() / self.problem.cycle_s) if self.feasible else None
+        if not self.feasible:
+            return None
+        return max(0.0, float(1 - self.cycle_time_s.mean() / self.problem.cycle_s))
 
     @property
     def updates_total(self) -> float | None:
@@ -78,10 +80,10 @@ def average_staleness(tau: npt.NDArray[Any]) -> float:
     """The mean of |tau_k - tau_l| over the pairs of tau, shape (K,). O(K log K).
 
     In ascending order the i-th of K values (from 0) is the larger one in i pairs and the smaller
-    one in K - 1 - i.
+    one in K - 1 - i. Of equal values rounding may make it a little less than 0, which is cut.
     """
     count = len(tau)
     if count < 2:
         return 0.0
     weights = 2.0 * np.arange(count) - (count - 1)
-    return float(weights @ np.sort(np.asarray(tau, float)) / (count * (count - 1) / 2))
+    return max(0.0, float(weights @ np.sort(np.asarray(tau, float)) / (count * (count - 1) / 2)))
