@@ -1,5 +1,6 @@
 """A plan that can't be followed is refused with a message that names the device and the value."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -72,6 +73,10 @@ def test_a_plan_that_can_be_followed_passes(plan):
         (replace(FREE, batches={"b": 0}), "batch for 'b' is 0"),
         (replace(FREE, batches={"b": True}), "batch for 'b' is True"),
         (replace(FREE, batches={"x": 3}), "batches name 'x'"),
+        (replace(FREE, samples={"b": 0}), "samples for 'b' is 0"),
+        (replace(FREE, samples={"x": 3}), "samples name 'x'"),
+        (replace(FREE, rates={"b": 0.0}), "rate for 'b' is 0.0"),
+        (replace(FREE, rates={"b": math.inf}), "rate for 'b' is inf"),
         # gates, groups, rounds
         (replace(BARRIER, gate=Gate(slack=-1)), "gate: slack is -1"),
         (replace(BARRIER, gate=Gate(0, deadline_s=0.0)), "gate: deadline_s is 0.0"),

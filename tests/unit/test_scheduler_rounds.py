@@ -7,7 +7,7 @@ from offbeat.v1 import scheduler_pb2 as pb
 from offbeat_scheduler import metrics
 from offbeat_scheduler.models import make_model
 from offbeat_scheduler.replay import replay
-from offbeat_scheduler.sync import Fold, Gate, Grid, Group, Plan, Steps
+from offbeat_scheduler.sync import Fold, Gate, Grid, Group, Passes, Plan, Steps
 from support.scheduler_world import World, grid_plan
 
 W = pb.WorkerReport
@@ -379,6 +379,24 @@ def test_a_batch_of_its_own_goes_to_that_worker_only(world):
     assert len(world.plans()) == plans + 1
     assert len(world.to("w2")) == heard
     assert told(world, "w1")[1] == 1
+
+
+def test_samples_and_a_learning_rate_of_its_own_go_to_that_worker(tmp_path):
+    world = World(tmp_path)
+    rates = {"w1": 2.0}
+
+    def plan(fleet):
+        triggers = {name: Passes(2) for name in fleet.devices}
+        return Plan(triggers, samples={"w2": 40}, rates=dict(rates))
+
+    _, evaluator, _ = planned(world, plan, training={"learning_rate": 0.25})
+    assert [world.last(name).learning_rate for name in ("w1", "w2")] == [0.5, 0.25]
+    assert [world.last(name).draw for name in ("w1", "w2")] == [0, 40]
+    made = next(line for line in world.decisions() if line["decision"] == "PlanMade")["plan"]
+    assert (made["samples"], made["rates"]) == ({"w2": 40}, {"w1": 2.0})
+    rates["w1"] = 3.0
+    evaluator.evaluate(2, 1.0)
+    assert world.last("w1").learning_rate == 0.75
 
 
 @pytest.mark.parametrize("weight", ["equal", "samples", "data", "per_step"])

@@ -6,6 +6,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from offbeat.v1 import common_pb2 as pb  # noqa: E402
+from offbeat_cli.simulator.devices import Directive  # noqa: E402
 from offbeat_cli.simulator.torch_workload import TorchWorkload  # noqa: E402
 from offbeat_core.errors import OffbeatError  # noqa: E402
 from offbeat_worker.localrun import LocalRun, Site  # noqa: E402
@@ -157,3 +158,18 @@ def test_the_folder_of_data_reaches_the_task(tmp_path):
         OWN.replace("def load_data(split):", "def load_data(split, folder):\n    assert folder.is_dir()")
     )
     assert workload(path).shard_samples(0) == 100
+
+
+def test_a_device_trains_at_its_own_learning_rate_and_on_the_samples_drawn_for_the_generation(own):
+    def trained(rate):
+        work = workload(own)
+        values = work.initial()
+        work.allot(0, Directive(None, 16, False, 1, False, draw=5, rate=rate))
+        assert work.step(0, values, 0.0, 16).samples == work.pass_samples(0) == 5
+        work.allot(0, Directive(None, 16, False, 2, False))
+        assert work.pass_samples(0) == work.shard_samples(0) == 100
+        return (values - work.initial())[: work.trainable]
+
+    moved = trained(1.0)
+    assert np.abs(moved).max() > 0
+    np.testing.assert_allclose(trained(2.0), 2 * moved, atol=1e-6)

@@ -161,8 +161,25 @@ def test_directive_takes_effect_at_once(site: Site) -> None:
     n = run.manifest.trainable_elements
     assert np.array_equal(run.initial()[:n], before[:n])
     assert run.samples == 24
-    assert run.report().shard_samples == 16
+    assert run.cut(0.0).shard_samples == 16
+    assert run.report().shard_samples == 33  # what it holds
     assert run.report().revision == 4
+
+
+def test_a_draw_is_of_the_shard_anew_for_each_generation_and_kept_within_one(site: Site) -> None:
+    run = _run(site)
+
+    def drawn(generation: int, **changes: Any) -> list[int]:
+        run.follow(_directive(batch=40, draw=7, generation=generation, **changes), 0.0, 0.0)
+        return sorted(run._order.next(40).tolist())
+
+    first = drawn(1)
+    assert len(first) == 7
+    assert drawn(1, max_lone_steps=9) == first
+    assert drawn(2) != first
+    assert run.cut(0.0).shard_samples == 7
+    run.follow(_directive(batch=40), 0.0, 0.0)
+    assert len(run._order.next(40)) == 33
 
 
 def test_grid_counts_from_the_moment_of_receipt_less_what_had_elapsed(site: Site) -> None:

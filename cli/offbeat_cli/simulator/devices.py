@@ -69,6 +69,8 @@ class Directive:
     overlap: bool
     generation: int
     once: bool
+    draw: int = 0  # so many of its samples, drawn for each generation; 0: all
+    rate: float = 1.0  # of the run's learning rate
 
 
 def rule_of(trigger: sync.Trigger) -> Rule:
@@ -104,6 +106,7 @@ class Trainer:
         self.index = index
         self.trigger = Trigger()
         self.directive: Directive | None = None
+        self.allotted: Directive | None = None  # the one whose samples and learning rate are in use
         self._trainable = trainable
         # Apart, and one number per step and per commit: the same seed then gives every model the same jitter.
         self._step_chance = np.random.default_rng((seed, index, 0))
@@ -126,6 +129,7 @@ class Trainer:
         self.present = True
         self.steps = 0
         self.samples = 0
+        self.trained_s = 0.0
         self.refused = 0
         self.pending_steps = 0
         self.pending_samples = 0

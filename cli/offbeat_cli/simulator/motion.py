@@ -89,6 +89,9 @@ class Motion:
             return
         trainer.turn(Part.COMPUTE, now)
         assert trainer.directive is not None
+        if trainer.allotted is not trainer.directive:
+            trainer.allotted = trainer.directive
+            self._workload.allot(trainer.index, trainer.directive)
         batch = trainer.directive.batch
         seconds = trainer.vary_step(trainer.device.step_at(now, batch / self._batch))
         self._clock.call_later(seconds, lambda: self._stepped(trainer, seconds, batch))
@@ -100,6 +103,7 @@ class Motion:
         done = self._workload.step(trainer.index, trainer.values, now - trainer.base_at_s, batch)
         trainer.steps += 1
         trainer.samples += done.samples
+        trainer.trained_s += seconds
         trainer.passes = done.passes
         trainer.pending_steps += 1
         trainer.pending_samples += done.samples
@@ -178,7 +182,7 @@ class Motion:
             samples,
             now,
             generation=generation,
-            shard_samples=self._workload.shard_samples(trainer.index),
+            shard_samples=self._workload.pass_samples(trainer.index),
         )
         self._moved()
 

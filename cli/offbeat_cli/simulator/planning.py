@@ -122,6 +122,8 @@ class Planning:
             hold_s=trainer.device.hold_s if trainer.commits_timed else 0.0,
             train_loss=trainer.train_loss.value,
             joined_s=max(0.0, trainer.device.joins_s),
+            trained_s=trainer.trained_s,
+            pull_s=trainer.device.commit_s / 2,
         )
 
     def _fleet(self) -> sync.Fleet:
@@ -175,6 +177,8 @@ class Planning:
             overlap=plan.overlap,
             generation=self._generation,
             once=plan.round is not None,
+            draw=plan.samples.get(name, 0),
+            rate=plan.rates.get(name, 1.0),
         )
 
     def _wake(self, at_s: float | None) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch.utils.data import TensorDataset
 
+from offbeat_cli.simulator.devices import Directive
 from offbeat_cli.simulator.shards import Shards
 from offbeat_cli.simulator.workloads import LocalUpdate, Workload
 from offbeat_core.config import RunSettings
@@ -64,6 +65,7 @@ class TorchWorkload(Workload):
         self._initial = self._flat.vector.numpy().copy()
         self._orders = [Order(size, seed, shard) for shard, size in enumerate(self._shards.sizes)]
         self._optimizers = [FlatSGD(self._flat) for _ in devices]
+        self._rates = [run.training.learning_rate] * len(devices)
         self._made = [0] * len(devices)
         self._chance: bool | None = None  # does a local update draw random numbers? The first one shows it
         self._training_mode = False
@@ -77,6 +79,13 @@ class TorchWorkload(Workload):
 
     def shard_samples(self, device: int) -> int:
         return self._shards.sizes[device]
+
+    def pass_samples(self, device: int) -> int:
+        return self._orders[device].size
+
+    def allot(self, device: int, directive: Directive) -> None:
+        self._rates[device] = directive.rate * self._training.learning_rate
+        self._orders[device].draw(directive.draw, directive.generation)
 
     def forget(self, device: int) -> None:
         self._optimizers[device].forget()
@@ -94,7 +103,7 @@ class TorchWorkload(Workload):
         flat.load(torch.from_numpy(values))
         loss, _ = self._task.loss_and_metric(flat.module, items, **self._options)
         loss.backward()
-        self._optimizers[device].step(training.learning_rate, training.momentum, training.weight_decay)
+        self._optimizers[device].step(self._rates[device], training.momentum, training.weight_decay)
         if flat.buffers.numel():
             flat.gather_buffers()
         torch.from_numpy(values).copy_(flat.vector)

@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from offbeat_cli.simulator.devices import Directive
+
 
 class LocalUpdate(NamedTuple):
     """What a local update was."""
@@ -53,6 +55,13 @@ class Workload(ABC):
     def shard_samples(self, device: int) -> int:
         """How many samples a device holds; where there are no data, all hold the same."""
         return 1
+
+    def pass_samples(self, device: int) -> int:
+        """How many of them it trains on now."""
+        return self.shard_samples(device)
+
+    def allot(self, device: int, directive: Directive) -> None:  # noqa: B027 - an analytic workload has neither
+        """From its next local update on a device trains at the directive's learning rate, on its samples."""
 
     def forget(self, device: int) -> None:  # noqa: B027 - most keep nothing
         """A device's update was refused: drop its momentum."""

@@ -198,6 +198,8 @@ class Wording:
         directive.model_version = version if directive.once else 0
         directive.trigger.CopyFrom(_trigger(trigger))
         directive.batch = plan.batches.get(name, directive.batch)
+        directive.learning_rate *= plan.rates.get(name, 1.0)
+        directive.draw = plan.samples.get(name, 0)
         directive.max_lone_steps = lone_steps
         return directive
 

@@ -148,7 +148,13 @@ class Worker:
             hold_s=self.report.hold_s,
             train_loss=self.report.train_loss,
             joined_s=self.joined_s,
+            trained_s=self._trained_s(),
+            pull_s=self.report.pull_s,
         )
+
+    def _trained_s(self) -> float:
+        shares = (self.report.time, self._carried.time)
+        return sum(share.compute_s + share.paced_s for share in shares)
 
 
 class Server:

@@ -24,10 +24,12 @@ def check(plan: Plan, fleet: Fleet) -> None:
     _check_devices(plan, fleet)
     for name, trigger in plan.triggers.items():
         _check_trigger(name, trigger)
-    for name, batch in plan.batches.items():
-        if name not in fleet.devices:
-            raise ValueError(f"the plan's batches name '{name}', which is no device of the fleet")
-        _whole(batch, f"the plan's batch for '{name}'")
+    for one, what in (("batch", "batches"), ("samples", "samples"), ("rate", "rates")):
+        for name, value in getattr(plan, what).items():
+            if name not in fleet.devices:
+                raise ValueError(f"the plan's {what} name '{name}', which is no device of the fleet")
+            demand = _positive if what == "rates" else _whole
+            demand(value, f"the plan's {one} for '{name}'")
     _check_gates(plan)
     _check_fold(plan)
     if plan.round is not None:

@@ -30,6 +30,10 @@ class Device:
     hold_s: float = 0.0  # of that, what holds the training thread
     train_loss: float = 0.0  # smoothed
     joined_s: float = 0.0  # when it began training, seconds since the run's training began
+    trained_s: float = (
+        0.0  # in the local updates of this run, emulated slowness included; goes with `samples`
+    )
+    pull_s: float = 0.0  # that its last pull of the model took
 
 
 @dataclass(frozen=True)
@@ -166,6 +170,8 @@ class Plan:
     resting: frozenset[str] = frozenset()
     round: int | None = None  # each trainer commits once, then rests until a plan with another round
     batches: Mapping[str, int] = field(default_factory=dict)  # by device, where it is not the run's
+    rates: Mapping[str, float] = field(default_factory=dict)  # by device: times the run's learning rate
+    samples: Mapping[str, int] = field(default_factory=dict)  # d_k, drawn for each generation; absent: all
     overlap: bool = False  # the commit travels while training goes on; only without a gate
     membership_window_s: float = 60.0  # M counts trainers seen within it: max(2 check periods, 3 intervals)
     searching: bool = False

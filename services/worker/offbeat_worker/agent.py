@@ -141,6 +141,7 @@ class WorkerAgent:
         report.revision = self._directives.current.revision
         if report.run_id:
             report.commit_s = self._commit_s.value
+            report.pull_s = self._bulk.pull_s
             report.sent_bytes = self._bulk.sent_bytes - self._bytes_before[0]
             report.received_bytes = self._bulk.received_bytes - self._bytes_before[1]
             report.retries = self._calls.retries

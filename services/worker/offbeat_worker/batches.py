@@ -42,6 +42,7 @@ class Order:
         self._order = self._samples
         self._position = 0
         self._epoch = 0
+        self._drawn = (0, 0)
         self.passes = 0  # finished ones
         self._shuffle()
 
@@ -49,6 +50,11 @@ class Order:
     def size(self) -> int:
         """Samples in one pass."""
         return len(self._samples)
+
+    @property
+    def held(self) -> int:
+        """Samples in the shard, whichever are trained on."""
+        return len(self._all)
 
     def choose(self, samples: Sequence[int]) -> None:
         """Train on these indices only (empty: all) from the next batch on; a new pass begins.
@@ -64,6 +70,19 @@ class Order:
                 "the allocation was made for another shard",
             )
         self._samples = chosen
+        self._shuffle()
+
+    def draw(self, count: int, generation: int) -> None:
+        """Train on so many samples from the next batch on, drawn by chance for each generation; a new pass
+        begins. 0, or as many as there are: all of them."""
+        if (count, generation) == self._drawn:
+            return
+        self._drawn = (count, generation)
+        if not 0 < count < len(self._all):
+            self.choose(())
+            return
+        chance = np.random.default_rng((self._seed, self._shard, generation, count))
+        self._samples = np.sort(chance.choice(self._all, count, replace=False))
         self._shuffle()
 
     def next(self, batch: int) -> np.ndarray:

@@ -8,6 +8,7 @@ of a reply (`REPLY_S`, or `GATE_S` where a gate may hold it). Retrying is the ca
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable
 from dataclasses import dataclass, field
 from enum import Enum
@@ -111,6 +112,7 @@ class Bulk:
         self._hesitate = False
         self.sent_bytes = 0
         self.received_bytes = 0
+        self.pull_s = 0.0  # that the last model which was pulled took
 
     async def seed(self, run_id: str, manifest: Manifest, vector: np.ndarray) -> ps.SeedReply:
         """Offer the initial model, float32 of shape (elements,)."""
@@ -150,11 +152,15 @@ class Bulk:
             newer_than_version=newer_than or 0,
             only_if_newer=newer_than is not None,
         )
+        began = time.monotonic()
         call = self._stub.Pull(request)
         try:
-            return await self._receive(call, REPLY_S, manifest)
+            model = await self._receive(call, REPLY_S, manifest)
         finally:
             call.cancel()
+        if model.vector is not None:
+            self.pull_s = time.monotonic() - began
+        return model
 
     async def commit(self, header: ps.CommitHeader, vector: np.ndarray, *, gated: bool) -> Model:
         """Send an update, float32 of shape (elements,), and receive the fresh model.

@@ -64,7 +64,7 @@ class Cut:
     vector: np.ndarray = field(repr=False)  # float32, (elements,): U, then buffers; untouched until the reply
     started_s: float  # monotonic, when the cut began
     overlap: bool
-    shard_samples: int = 0  # that this device holds
+    shard_samples: int = 0  # that this device holds, or was given to train on
     once: bool = False  # the only one in its generation
 
 
@@ -171,7 +171,10 @@ class LocalRun:
         """A directive takes effect, at once. Grids count from `received_s` - elapsed."""
         if directive.batch == 0:
             raise OffbeatError("directive: batch: 0 is not positive", "is the scheduler of this version?")
-        self._order.choose(directive.samples)
+        if directive.draw:
+            self._order.draw(directive.draw, directive.generation)
+        else:
+            self._order.choose(directive.samples)
         self._trigger.set(_rule(directive.trigger, received_s), now_s)
         self._loaded.max_lone_steps = directive.max_lone_steps
         if self.directive.batch and directive.batch != self.directive.batch:
@@ -310,7 +313,7 @@ class LocalRun:
             time=self.watch.to_proto(),
             revision=self.directive.revision,
             steps_since_pull=accumulator.steps_since_pull if accumulator else 0,
-            shard_samples=self._order.size,
+            shard_samples=self._order.held,
         )
 
     @property

@@ -63,7 +63,7 @@ class DeviceInfo(_message.Message):
     def __init__(self, machine: _Optional[str] = ..., compute: _Optional[str] = ..., compute_reason: _Optional[str] = ..., threads: _Optional[int] = ..., torch_version: _Optional[str] = ...) -> None: ...
 
 class WorkerReport(_message.Message):
-    __slots__ = ("run_id", "phase", "error", "steps", "samples", "commits", "train_loss", "step_s", "commit_s", "hold_s", "time", "revision", "steps_since_pull", "shard_samples", "final", "sent_bytes", "received_bytes", "retries")
+    __slots__ = ("run_id", "phase", "error", "steps", "samples", "commits", "train_loss", "step_s", "commit_s", "hold_s", "time", "revision", "steps_since_pull", "shard_samples", "final", "sent_bytes", "received_bytes", "retries", "pull_s")
     class Phase(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         PHASE_UNSPECIFIED: _ClassVar[WorkerReport.Phase]
@@ -98,6 +98,7 @@ class WorkerReport(_message.Message):
     SENT_BYTES_FIELD_NUMBER: _ClassVar[int]
     RECEIVED_BYTES_FIELD_NUMBER: _ClassVar[int]
     RETRIES_FIELD_NUMBER: _ClassVar[int]
+    PULL_S_FIELD_NUMBER: _ClassVar[int]
     run_id: str
     phase: WorkerReport.Phase
     error: str
@@ -116,7 +117,8 @@ class WorkerReport(_message.Message):
     sent_bytes: int
     received_bytes: int
     retries: int
-    def __init__(self, run_id: _Optional[str] = ..., phase: _Optional[_Union[WorkerReport.Phase, str]] = ..., error: _Optional[str] = ..., steps: _Optional[int] = ..., samples: _Optional[int] = ..., commits: _Optional[int] = ..., train_loss: _Optional[float] = ..., step_s: _Optional[float] = ..., commit_s: _Optional[float] = ..., hold_s: _Optional[float] = ..., time: _Optional[_Union[Shares, _Mapping]] = ..., revision: _Optional[int] = ..., steps_since_pull: _Optional[int] = ..., shard_samples: _Optional[int] = ..., final: bool = ..., sent_bytes: _Optional[int] = ..., received_bytes: _Optional[int] = ..., retries: _Optional[int] = ...) -> None: ...
+    pull_s: float
+    def __init__(self, run_id: _Optional[str] = ..., phase: _Optional[_Union[WorkerReport.Phase, str]] = ..., error: _Optional[str] = ..., steps: _Optional[int] = ..., samples: _Optional[int] = ..., commits: _Optional[int] = ..., train_loss: _Optional[float] = ..., step_s: _Optional[float] = ..., commit_s: _Optional[float] = ..., hold_s: _Optional[float] = ..., time: _Optional[_Union[Shares, _Mapping]] = ..., revision: _Optional[int] = ..., steps_since_pull: _Optional[int] = ..., shard_samples: _Optional[int] = ..., final: bool = ..., sent_bytes: _Optional[int] = ..., received_bytes: _Optional[int] = ..., retries: _Optional[int] = ..., pull_s: _Optional[float] = ...) -> None: ...
 
 class Shares(_message.Message):
     __slots__ = ("compute_s", "paced_s", "commit_s", "wait_s")
