@@ -35,10 +35,10 @@ IN_FILES = {
     "compute": "compute_s_per_sample_update",
     "transfer": "transfer_s_per_sample",
     "fixed": "fixed_s",
-    "per_sample_update": "energy.per_sample_update_j",
-    "per_sample": "energy.per_sample_j",
+    "per_sample_update": "energy.compute_j_per_sample_update",
+    "per_sample": "energy.transfer_j_per_sample",
     "energy_fixed": "energy.fixed_j",
-    "limit": "energy.limit_j",
+    "limit": "energy.max_j",
 }
 """By what name an error calls a coefficient: the one that an instance's file gives it."""
 
@@ -134,13 +134,13 @@ class Problem:
         self._each(self.compute, "compute", self.compute > 0, "positive")
         self._each(self.transfer, "transfer", self.transfer >= 0, "0 or more")
         self._each(self.fixed, "fixed", self.fixed >= 0, "0 or more")
-        for k in np.flatnonzero(self.fixed >= self.cycle_s):
+        for k in np.flatnonzero(self.fixed >= self.cycle_s).tolist():
             raise OffbeatError(
                 f"{self._of(k)}: {IN_FILES['fixed']} is {self.fixed[k]:g}, and the whole cycle (cycle_s) is "
                 f"{self.cycle_s:g} s: the model alone travels that long",
                 "give a longer cycle, or leave the learner out",
             )
-        for k in np.flatnonzero(self.cycle_s / self.compute > MOST_WHOLE):
+        for k in np.flatnonzero(self.cycle_s / self.compute > MOST_WHOLE).tolist():
             raise OffbeatError(
                 f"{self._of(k)}: {IN_FILES['compute']} is {self.compute[k]:g}: in a cycle of "
                 f"{self.cycle_s:g} s that is more than {MOST_WHOLE:.0e} samples",
@@ -151,7 +151,7 @@ class Problem:
         low, high = self.min_samples, self.max_samples
         self._each(low, "min_samples", low >= 1, "1 or more")
         self._each(high, "max_samples", high <= MOST_WHOLE, f"at most {MOST_WHOLE:.0e}")
-        for k in np.flatnonzero(low > high):
+        for k in np.flatnonzero(low > high).tolist():
             raise OffbeatError(
                 f"{self._of(k)}: min_samples is {low[k]} and max_samples is {high[k]}: "
                 "the bounds are crossed",
@@ -160,7 +160,7 @@ class Problem:
 
     def _check_energy(self, energy: Energy) -> None:
         limited = np.isfinite(energy.limit)
-        for k in np.flatnonzero(~(limited | (energy.limit == math.inf))):
+        for k in np.flatnonzero(~(limited | (energy.limit == math.inf))).tolist():
             raise OffbeatError(
                 f"{self._of(k)}: {IN_FILES['limit']} is {energy.limit[k]:g}",
                 "give joules, or leave the limit out",
@@ -171,7 +171,7 @@ class Problem:
         )
         self._each(energy.per_sample, "per_sample", energy.per_sample >= 0, "0 or more")
         self._each(energy.fixed, "energy_fixed", energy.fixed >= 0, "0 or more")
-        for k in np.flatnonzero(energy.fixed >= energy.limit):
+        for k in np.flatnonzero(energy.fixed >= energy.limit).tolist():
             raise OffbeatError(
                 f"{self._of(k)}: {IN_FILES['limit']} is {energy.limit[k]:g}, and "
                 f"{IN_FILES['energy_fixed']} is {energy.fixed[k]:g}: the model's transfer alone spends it",
@@ -180,7 +180,7 @@ class Problem:
 
     def _each(self, values: npt.NDArray[Any], name: str, fine: npt.NDArray[np.bool_], wanted: str) -> None:
         fine = fine & (np.isfinite(values) if values.dtype.kind == "f" else True)
-        for k in np.flatnonzero(~fine):
+        for k in np.flatnonzero(~fine).tolist():
             raise OffbeatError(
                 f"{self._of(k)}: {IN_FILES.get(name, name)} is {values[k]:g}; it must be {wanted}",
                 "correct the value, or leave the learner out",
@@ -214,7 +214,7 @@ def _frozen_floats(given: npt.ArrayLike, name: str) -> Floats:
 def _frozen_ints(given: npt.ArrayLike, name: str, names: Sequence[str]) -> Ints:
     floats = np.atleast_1d(_frozen_floats(given, name))
     whole = np.isfinite(floats) & (floats == np.floor(floats)) & (np.abs(floats) < 2 * MOST_WHOLE)
-    for k in np.flatnonzero(~whole):
+    for k in np.flatnonzero(~whole).tolist():
         whom = f"learner '{names[k]}': " if k < len(names) else ""
         raise OffbeatError(
             f"{whom}{name} is {floats[k]:g}, no whole number", "give a whole number of samples"
