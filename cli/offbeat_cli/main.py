@@ -326,6 +326,44 @@ def simulate(
 
 
 @app.command()
+def plan(
+    file: Annotated[Path, typer.Argument(metavar="INSTANCE.yaml|json", help="See: docs/plan.md")],
+    scheme: Annotated[
+        str,
+        typer.Option(
+            metavar="async|sync|eta|sai",
+            help="async (least staleness, exact), or a baseline: sync (equal updates), eta (equal samples), "
+            "sai (suggest and improve).",
+        ),
+    ] = "async",
+    integer: Annotated[
+        str,
+        typer.Option(
+            metavar="maximal|full-cycle|relaxed",
+            help="Whole numbers with which nobody could make one more update; with which all work "
+            "98 % of the cycle; or real numbers.",
+        ),
+    ] = "maximal",
+    as_json: JsonOption = False,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Draw how each learner spends the cycle: .png or .svg."),
+    ] = None,
+) -> None:
+    """Allot samples and local updates to unequal learners, so that all work the whole cycle.
+
+    Exit codes: 0 feasible, 4 infeasible, 1 bad input, 2 wrong usage.
+    """
+
+    def command() -> int:
+        from offbeat_cli.plan import plan as solve
+
+        return solve(file, scheme=scheme, integer=integer, as_json=as_json, plot=plot)
+
+    _finish(command)
+
+
+@app.command()
 def replay(
     log: Annotated[
         Path, typer.Argument(metavar="EVENTS.jsonl", help="A run's event log, or the folder that has it.")
