@@ -17,6 +17,7 @@ from typing import Literal
 import numpy as np
 
 from offbeat_core.errors import OffbeatError
+from offbeat_scheduler.allocation import few_kinds
 from offbeat_scheduler.allocation.faults import fault
 from offbeat_scheduler.allocation.limits import Limits
 from offbeat_scheduler.allocation.maximal import first, greatest_a, last
@@ -53,7 +54,9 @@ def solve(problem: Problem, eps: float = EPS, prefer: Prefer = "updates") -> All
         if prefer == "updates" and best is not None and b * problem.learners < best.updates_sum:
             continue
         options = Options(np.arange(a, b + 1), *windows.table(a, b), problem.samples)
-        choice = most_work(options, None if prefer == "work" else most_updates(options))
+        choice = few_kinds.most_work(options, most_updates=prefer == "updates")
+        if choice is None:
+            choice = most_work(options, most_updates(options) if prefer == "updates" else None)
         if best is None or _rank(choice, prefer) > _rank(best, prefer):
             best = choice
     assert best is not None

@@ -25,6 +25,7 @@ import numpy as np
 from offbeat_scheduler.allocation.moves import MOST, Move, Table
 from offbeat_scheduler.allocation.problem import Floats, Ints
 
+FEW = 64
 FIRST_CORE = 24
 CORE_GROWS = 4
 HALVINGS = 50
@@ -64,17 +65,27 @@ def most_updates(options: Options) -> Choice:
 def most_work(options: Options, most: Choice | None = None) -> Choice:
     """A choice with the largest sum of t d_k; with one of the most updates given, among those with as many.
 
-    With a second price, on updates, a good choice with as many updates is found first. It tells how
-    much an update must be worth at least, so that any choice with fewer is worse.
+    An update is then worth so much work that a choice with fewer can't be as good. For a few learners that
+    may be the most by which works differ. Of many that would leave few choices without regret; so a
+    good one is found first, with a second price, on updates, and it tells how little is enough.
     """
     if most is None:
         return _Search(options, Worth(1, 0)).best()
+    if options.lo.shape[1] <= FEW:
+        return _Search(options, Worth(1, _range_of_work(options) + 1)).best(most)
     first = _Search(options, Worth(1, 0), most.updates_sum)
     found = first.in_cores(most)
     short = first.bound - found.work
     if short < 1 - first.fuzz:
         return found
     return _Search(options, Worth(1, max(0, math.ceil(short - first.fee)) + 1)).best(found)
+
+
+def _range_of_work(options: Options) -> int:
+    real, updates = options.lo <= options.hi, options.updates[:, None]
+    most = np.where(real, updates * options.hi, 0).max(axis=0)
+    least = np.where(real, updates * options.lo, np.iinfo(np.int64).max).min(axis=0)
+    return int((most - least).sum())
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Learners move away from their best options, one after the other: the least cost of each change of samples."""
+"""Learners move away from their best options, one by one: the least cost of each change of samples."""
 
 from __future__ import annotations
 
