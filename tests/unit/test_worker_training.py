@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -235,3 +236,21 @@ def test_emulated_slowness_goes_with_the_batch(bench: Callable[..., Bench]) -> N
     time_of = one.trainer.report().time
     assert time_of.compute_s + time_of.paced_s >= 2 * 8.0 / 32
     assert time_of.paced_s < 8.0
+
+
+def test_a_pause_that_is_over_before_it_began_ends(tmp_path: Path) -> None:
+    cpu = torch.device("cpu")
+    site = Site(0, 1, tmp_path, [], cpu)
+    trainer = Trainer(site, Device(cpu, "cpu", "", False, 1), Pace(), lambda _: None)
+
+    def pause() -> None:
+        # Where an update takes as long as is emulated, what is left may be any part of a microsecond.
+        for nanoseconds in range(100, 3000, 5):
+            trainer.post(training.Pause())
+            trainer._handle(trainer._inbox.get())
+            trainer._sleep(nanoseconds * 1e-9)
+
+    pauses = threading.Thread(target=pause, daemon=True)
+    pauses.start()
+    pauses.join(LIVENESS_S)
+    assert not pauses.is_alive()

@@ -151,7 +151,8 @@ class Trainer:
         self._device = device
         self._pace = pace
         self._emit = emit
-        self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        # No SimpleQueue: CPython's (seen in 3.11) waits for ever where a short timeout ends while it begins.
+        self._inbox: queue.Queue[Message] = queue.Queue()
         self._later: deque[Message] = deque()  # came during an emulated update, in order
         self._run: LocalRun | None = None
         self._run_id = ""  # also of one that is still being built
