@@ -169,6 +169,13 @@ def test_people_see_each_learner_and_a_summary(capsys):
     assert "solved in" in out
 
 
+def test_the_documentation_shows_what_is_printed(capsys):
+    docs = (EXAMPLES.parents[1] / "docs/plan.md").read_text(encoding="utf-8")
+    printed = here(capsys, MEASURED)[1].splitlines()
+    assert printed.pop().startswith("solved in")  # not the same each time
+    assert "\n".join(printed) in docs
+
+
 def test_of_a_large_fleet_the_first_and_the_last_are_shown(tmp_path, capsys):
     code, out, _ = here(capsys, fleet(tmp_path, 1000))
     rows = [line.split()[0] for line in out.splitlines()[2:] if line[0] in "n…"]
