@@ -166,6 +166,21 @@ def test_directive_takes_effect_at_once(site: Site) -> None:
     assert run.report().revision == 4
 
 
+def test_emulated_slowness_goes_with_the_samples_of_an_update(site: Site) -> None:
+    run = _run(site)  # 33 samples
+    run.follow(_directive(batch=10), 0.0, 0.0)
+    scales = []
+    for seconds in (0.2, 0.2, 0.2, 0.06):
+        run.step()
+        scales.append(run.scale)
+        run.timed(seconds)
+    assert scales == pytest.approx([1.25, 1.25, 1.25, 0.375])  # the run's batch is 8
+    assert run.report().step_s == pytest.approx(0.2)
+    run.follow(_directive(batch=40), 0.0, 0.0)
+    run.step()
+    assert run.scale == 5.0  # a usual one, on such a device
+
+
 def test_a_draw_is_of_the_shard_anew_for_each_generation_and_kept_within_one(site: Site) -> None:
     run = _run(site)
 

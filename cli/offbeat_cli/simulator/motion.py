@@ -93,10 +93,11 @@ class Motion:
             trainer.allotted = trainer.directive
             self._workload.allot(trainer.index, trainer.directive)
         batch = trainer.directive.batch
-        seconds = trainer.vary_step(trainer.device.step_at(now, batch / self._batch))
-        self._clock.call_later(seconds, lambda: self._stepped(trainer, seconds, batch))
+        share = self._workload.share(trainer.index, batch)
+        seconds = trainer.vary_step(trainer.device.step_at(now, batch / self._batch * share))
+        self._clock.call_later(seconds, lambda: self._stepped(trainer, seconds, batch, share))
 
-    def _stepped(self, trainer: Trainer, seconds: float, batch: int) -> None:
+    def _stepped(self, trainer: Trainer, seconds: float, batch: int, share: float) -> None:
         if not trainer.present:
             return
         now = self._clock.now()
@@ -107,7 +108,8 @@ class Motion:
         trainer.passes = done.passes
         trainer.pending_steps += 1
         trainer.pending_samples += done.samples
-        trainer.step_time.add(seconds)
+        if share >= 1 or not trainer.step_time.value:
+            trainer.step_time.add(seconds)  # a smaller one at a pass's end says nothing of the others
         if math.isfinite(done.loss):
             trainer.train_loss.add(done.loss)
         self._boundary(trainer)

@@ -83,6 +83,9 @@ class TorchWorkload(Workload):
     def pass_samples(self, device: int) -> int:
         return self._orders[device].size
 
+    def share(self, device: int, batch: int) -> float:
+        return self._orders[device].share(batch)
+
     def allot(self, device: int, directive: Directive) -> None:
         self._rates[device] = directive.rate * self._training.learning_rate
         self._orders[device].draw(directive.draw, directive.generation)

@@ -7,6 +7,7 @@ trained by real gradients. All of them are deterministic for a seed and the same
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from typing import NamedTuple
 
 import numpy as np
@@ -60,6 +61,10 @@ class Workload(ABC):
         """How many of them it trains on now."""
         return self.shard_samples(device)
 
+    def share(self, device: int, batch: int) -> float:
+        """The samples of its next local update over a usual one's: less than 1 at a pass's end."""
+        return 1.0
+
     def allot(self, device: int, directive: Directive) -> None:  # noqa: B027 - an analytic workload has neither
         """From its next local update on a device trains at the directive's learning rate, on its samples."""
 
@@ -77,6 +82,7 @@ class PowerLaw(Workload):
     Args:
         kappa: 1/s.
         noise: standard deviation of an evaluation.
+        samples: that each device holds; if more than 1, passes over them are counted.
     """
 
     elements = 1
@@ -90,8 +96,13 @@ class PowerLaw(Workload):
         s0: float = 60.0,
         beta: float = 0.6,
         noise: float = 0.0,
+        samples: int = 1,
         seed: int = 0,
     ) -> None:
+        self.samples = samples
+        self._pass: dict[int, int] = {}  # samples of a pass, by device, where they are not all
+        self._done: dict[int, int] = {}  # of the pass under way
+        self._passes: Counter[int] = Counter()
         self.kappa, self.a, self.b, self.s0, self.beta = kappa, a, b, s0, beta
         self._noise = noise
         self._random = np.random.default_rng(seed)
@@ -101,7 +112,28 @@ class PowerLaw(Workload):
 
     def step(self, device: int, values: np.ndarray, age_s: float, batch: int) -> LocalUpdate:
         values[0] += 1.0 / (1.0 + self.kappa * age_s) ** 2
-        return LocalUpdate(self.loss(float(values[0])), batch)
+        if self.samples == 1:
+            return LocalUpdate(self.loss(float(values[0])), batch)
+        size = self.pass_samples(device)
+        used = round(self.share(device, batch) * min(batch, size))
+        done = self._done.get(device, 0) + used
+        self._passes[device] += done >= size
+        self._done[device] = 0 if done >= size else done
+        return LocalUpdate(self.loss(float(values[0])), used, self._passes[device])
+
+    def share(self, device: int, batch: int) -> float:
+        size = self.pass_samples(device)
+        return min(1.0, (size - self._done.get(device, 0)) / min(batch, size)) if self.samples > 1 else 1.0
+
+    def shard_samples(self, device: int) -> int:
+        return self.samples
+
+    def pass_samples(self, device: int) -> int:
+        return self._pass.get(device, self.samples)
+
+    def allot(self, device: int, directive: Directive) -> None:
+        self._pass[device] = min(directive.draw, self.samples) or self.samples
+        self._done[device] = 0
 
     def evaluate(self, values: np.ndarray) -> tuple[float, float]:
         loss = self.loss(float(values[0])) + self._noise * float(self._random.standard_normal())

@@ -85,12 +85,19 @@ class Order:
         self._samples = np.sort(chance.choice(self._all, count, replace=False))
         self._shuffle()
 
-    def next(self, batch: int) -> np.ndarray:
-        """Indices of the next batch, shape (batch,); at a pass's end fewer, or one more to avoid a single."""
+    def upcoming(self, batch: int) -> int:
+        """How many samples the next batch will have: at a pass's end fewer, or one more to avoid a single."""
         left = len(self._order) - self._position
         size = min(batch, left)
-        if batch > 1 and left - size == 1:
-            size += 1
+        return size + (batch > 1 and left - size == 1)
+
+    def share(self, batch: int) -> float:
+        """The next batch's samples over a usual one's; of a pass smaller than `batch`, over all of it."""
+        return self.upcoming(batch) / min(batch, len(self._order))
+
+    def next(self, batch: int) -> np.ndarray:
+        """Indices of the next batch, shape (`upcoming`,)."""
+        size = self.upcoming(batch)
         indices = self._order[self._position : self._position + size]
         self._position += size
         if self._position == len(self._order):

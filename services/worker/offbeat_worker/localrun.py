@@ -136,6 +136,7 @@ class LocalRun:
         self.refused = 0
         self.dropped_steps = 0
         self._batch = batch or 32  # the run's
+        self._share = 1.0  # of a usual local update's samples, in the last one
         self._committed_in: int | None = None  # the generation in which this device has done its one commit
         self._passes_at_cut = 0
         self._hold_of_cut = 0.0
@@ -193,12 +194,14 @@ class LocalRun:
 
     @property
     def scale(self) -> float:
-        """Samples of a local update in those of one with the run's batch: emulated slowness goes with it."""
-        return self.directive.batch / self._batch
+        """Samples of the last local update in those of one with the run's batch: emulated slowness goes with
+        them, as time does on most devices."""
+        return self.directive.batch / self._batch * self._share
 
     def step(self) -> None:
         """One local update."""
         directive = self.directive
+        self._share = self._order.share(directive.batch)
         indices = self._order.next(directive.batch)
         batch = self._fetch(indices)
         if self._device.type != "cpu":
@@ -218,8 +221,10 @@ class LocalRun:
         self.samples += len(indices)
 
     def timed(self, step_s: float) -> None:
-        """The last update took so long, pacing included."""
-        self._speed.add(step_s)
+        """The last update took so long, pacing included. One at a pass's end, of fewer samples, says
+        nothing of the others."""
+        if self._share >= 1 or not self._speed.value:
+            self._speed.add(step_s)
 
     # ---- committing ---------------------------------------------------------------
 

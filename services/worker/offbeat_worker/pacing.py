@@ -1,6 +1,7 @@
 """Emulated slowness: no local update takes less than `step_seconds`.
 
-That is with the run's batch; where a plan gives the device another one, in proportion.
+That is with the run's batch; where a plan gives the device another one, and for the smaller one at a
+pass's end, in proportion.
 The training thread really sleeps, so a paced worker behaves as a slow device does in
 everything but the heat. The pace can change while running: `PaceFile` reads it from
 a file whenever that changes.
