@@ -82,7 +82,8 @@ How updates come together. One of:
   bsp                    all wait for all after each local update
   fixed-adacomm:8        all wait for all after 8 local updates (local SGD)
   {fedbuff: {k: 4}}      any other with its options: ssp, asp, adacomm, batchtune-bsp,
-                         batchtune-fixed-adacomm, fedavg, fedbuff, fedcompass
+                         batchtune-fixed-adacomm, fedavg, fedbuff, fedcompass,
+                         mel-async, mel-sync, mel-eta
   my_model.py:MyModel    your own, of a folder that the scheduler allows
 docs/models.md shows them all."""
 

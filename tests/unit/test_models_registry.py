@@ -21,6 +21,9 @@ NAMES = (
     "fedbuff",
     "fedcompass",
     "fixed-adacomm",
+    "mel-async",
+    "mel-eta",
+    "mel-sync",
     "ssp",
 )
 

@@ -11,7 +11,19 @@ from collections import Counter
 from typing import get_args
 
 from offbeat_core.config import MOST_32
-from offbeat_scheduler.sync import Fleet, Gate, Grid, Group, Passes, Plan, Probe, Steps, Weight, When
+from offbeat_scheduler.sync import (
+    Allotment,
+    Fleet,
+    Gate,
+    Grid,
+    Group,
+    Passes,
+    Plan,
+    Probe,
+    Steps,
+    Weight,
+    When,
+)
 
 WHENS: tuple[str, ...] = get_args(When)
 WEIGHTS: tuple[str, ...] = get_args(Weight)
@@ -37,6 +49,8 @@ def check(plan: Plan, fleet: Fleet) -> None:
     _positive(plan.membership_window_s, "the plan's membership_window_s")
     if plan.wake_at_s is not None:
         _number(plan.wake_at_s, "the plan's wake_at_s")
+    if plan.allotment is not None and not isinstance(plan.allotment, Allotment):
+        raise ValueError(f"the plan's allotment is {plan.allotment!r}, which is no Allotment")
     for what, items, kind in (("probes", plan.probes, Probe), ("notes", plan.notes, str)):
         if odd := [item for item in items if not isinstance(item, kind)]:
             raise ValueError(f"the plan's {what} hold {odd[0]!r}, which is no {kind.__name__}")

@@ -208,6 +208,7 @@ def _lasting(plan: Plan) -> tuple[object, ...]:
         dict(plan.batches),
         dict(plan.rates),
         dict(plan.samples),
+        plan.allotment,
         plan.overlap,
         plan.membership_window_s,
         plan.searching,

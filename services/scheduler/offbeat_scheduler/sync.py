@@ -155,6 +155,24 @@ class Probe:
 
 
 @dataclass(frozen=True)
+class Allotment:
+    """What the allocation of a cycle promises (`docs/allocation.md`); for the operator.
+
+    Args:
+        cycle_s: T.
+        busy_s: t_k by device, seconds of the cycle in which it works.
+        max_staleness, average_staleness: of the planned local updates, over pairs of devices.
+        idle_share: mean of 1 - t_k / T.
+    """
+
+    cycle_s: float
+    busy_s: Mapping[str, float]
+    max_staleness: float
+    average_staleness: float
+    idle_share: float
+
+
+@dataclass(frozen=True)
 class Plan:
     """What the fleet does until the next plan.
 
@@ -178,6 +196,7 @@ class Plan:
     commit_rate: float = 0.0  # commits per check period; 0 where the model has none
     interval_s: float = 0.0
     probes: tuple[Probe, ...] = ()  # finished ones, oldest first
+    allotment: Allotment | None = None  # where an allocation was solved for this round
     wake_at_s: float | None = None  # call `decide` again then, seconds since training began
     notes: tuple[str, ...] = field(default=())  # for the operator: "worker-3 is too slow for ..."
 
