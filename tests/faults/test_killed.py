@@ -74,10 +74,38 @@ def test_a_hub_that_lost_both_its_services_at_once_takes_the_next_run(fleet: Fle
     assert fleet.until_commits(9).active_trainers == 3
 
 
-def test_a_run_whose_parameter_server_died_says_how_to_go_on_and_the_hub_takes_the_next(fleet: Fleet) -> None:
+FEDAVG = {"fedavg": {"fraction": 0.7, "tau": 4}}
+FEDBUFF = {"fedbuff": {"k": 2, "tau": 4}}
+
+
+@pytest.mark.parametrize("sync", ["bsp", FEDAVG, FEDBUFF, "fedcompass", {"adsp": {"rate": 8}}], ids=str)
+def test_a_run_whose_parameter_server_was_killed_goes_on_from_its_checkpoint(
+    fleet: Fleet, sync: object
+) -> None:
+    run = fleet.submit(workers=3, sync=sync)
+    names = training(fleet.until_trains(3))
+    for _ in range(2):  # it may die more than once
+        fleet.until_commits(4, *names)
+        fleet.kill("parameter-server")
+        before = fleet.until(lambda s: any("parameter server" in w for w in s.warnings), "it is said")
+        assert before.phase == Phase.TRAINING
+        fleet.start_server()
+        fleet.until(lambda s: s.parameter_server_attached and not s.warnings, "it is back")
+        after = fleet.until_commits(4, *names)
+        assert after.phase == Phase.TRAINING
+        assert after.version > before.version
+        made = len(before.evaluations)
+        fleet.until(lambda s, made=made: len(s.evaluations) > made, "it is evaluated")  # type: ignore[misc]
+    assert fleet.stop_run().model_path.endswith(f"{run}/model.safetensors")
+    assert fleet.log("worker-1").count("Traceback") == 0
+
+
+def test_a_run_whose_parameter_server_died_with_its_disk_says_how_to_go_on(fleet: Fleet) -> None:
     run = fleet.submit()
     fleet.until_trains(2)
     fleet.until_commits(6)
+    checkpoint = Path(fleet.folder / "ps" / run / "checkpoint.safetensors")
+    kept = fleet.folder / "kept.safetensors"
     fleet.kill("parameter-server")
     fleet.until(lambda s: any("parameter server" in w for w in s.warnings), "it is said")
     before = fleet.status()
@@ -86,15 +114,16 @@ def test_a_run_whose_parameter_server_died_says_how_to_go_on_and_the_hub_takes_t
         "workers train on",
     )
     assert fleet.status().phase == Phase.TRAINING
+    checkpoint.rename(kept)
     fleet.start_server()
     status = fleet.until(lambda s: s.phase == Phase.IDLE, "the run ends")
-    checkpoint = Path(fleet.folder / "ps" / run / "checkpoint.safetensors")
     assert status.outcome == pb.Status.FAILED
     assert "restarted in the middle of the run" in status.message
+    assert f"there is none of run '{run}'" in status.message
     assert f"initial_model: {checkpoint}" in status.message
     assert all(fleet.runs(f"worker-{number}") for number in (1, 2, 3))
 
-    fleet.submit(initial_model=str(checkpoint))
+    fleet.submit(initial_model=str(kept))
     fleet.until_trains(2)
 
 

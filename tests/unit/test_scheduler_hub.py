@@ -681,17 +681,43 @@ def test_reports_of_a_superseded_process_are_not_listened_to(world):
 # ---- the parameter server in training -----------------------------------------------------------------
 
 
-def test_a_server_that_restarts_in_training_ends_the_run_and_says_why(world):
+def test_a_server_that_restarts_in_training_is_told_to_go_on_and_nobody_waits_for_what_it_forgot(world):
+    ps, evaluator, _ = world.training(2)
+    ps.say(version=7, counts=[pb.CommitCount(worker="w1", commits=5)])
+    evaluator.evaluate(9, 0.5)
+    before = world.last("ps", "server")
+    ps.die()
+    again = world.agent("ps", "ps", "ps-2").join()
+    told = world.last("ps", "server")
+    assert (told.run_id, told.generation) == (world.run_id, before.generation + 1)
+    assert (told.resume.version, list(told.resume.trainers)) == (9, ["w1", "w2"])
+    assert {world.last(name).generation for name in ("w1", "w2")} == {told.generation}
+    assert set(world.last("ps", "next").workers) == {"w1", "w2"}
+    assert "was restarted" in world.status().warnings[0]
+
+    again.say(seeded=True, version=1009, counts=[pb.CommitCount(worker="w1", commits=3)])
+    status = world.status()
+    assert status.phase == pb.Status.TRAINING
+    assert not status.warnings
+    assert status.workers[0].commits == 5, "what is lost was made all the same"
+    assert not world.last("ps", "server").HasField("resume")
+    again.say(counts=[pb.CommitCount(worker="w1", commits=4)])
+    assert world.status().workers[0].commits == 6
+
+
+def test_a_server_that_restarts_in_training_without_a_checkpoint_ends_the_run_and_says_why(world):
     ps, _, _ = world.training(2)
     ps.say(checkpoint_path="/data/checkpoint.safetensors")
     ps.die()
-    world.agent("ps", "ps", "ps-2").join()
+    again = world.agent("ps", "ps", "ps-2").join()
+    again.say(error="checkpoint: there is none\nkeep the folder")
+    again.die()
     world.wait(10)
     status = world.status()
     assert (status.phase, status.outcome) == (pb.Status.IDLE, pb.Status.FAILED)
     assert "parameter server 'ps' restarted" in status.message
+    assert "checkpoint: there is none; keep the folder" in status.message
     assert "initial_model: /data/checkpoint.safetensors" in status.message
-    assert not status.warnings
     assert world.last("w1").action == D.IDLE
     assert world.last("ps", "server").run_id == ""
 

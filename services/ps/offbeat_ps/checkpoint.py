@@ -29,6 +29,8 @@ from offbeat_ps.tensorfile import Tensor
 log = logging.getLogger("offbeat_ps")
 
 WAITING = "offbeat.waiting"
+TRAINABLE = "trainable"
+"""Metadata: so many of the tensors, the first ones, train; the others are buffers."""
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,7 @@ class Folder:
             "run_id": self.run_id,
             "version": str(snapshot.version),
             "manifest": self.manifest.digest,
+            TRAINABLE: str(len(self.manifest.trainable)),
             **facts,
         }
         try:

@@ -201,9 +201,9 @@ class Fold:
 class Sums:
     """Σ w·U (buffers: Σ w·B_i) and Σ w of the updates that wait for their fold."""
 
-    def __init__(self) -> None:
-        self.values: np.ndarray | None = None
-        self.weight = 0.0
+    def __init__(self, values: np.ndarray | None = None, weight: float = 0.0) -> None:
+        self.values = values
+        self.weight = weight
 
     def add(self, update: np.ndarray, weight: float) -> None:
         """Takes `update` over: the first one's memory holds the sums."""

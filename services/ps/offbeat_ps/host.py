@@ -91,8 +91,9 @@ class Host:
                 changed=lambda: self.changed(),
                 round_over=lambda: self.round_over(),
                 broken=self.fault.found,
+                resume=directive.resume if directive.HasField("resume") else None,
             )
-            log.info("run '%s' begins", directive.run_id)
+            log.info("run '%s' %s", directive.run_id, "goes on" if directive.HasField("resume") else "begins")
         elif not directive.finished:
             live.configure(rules)
         if directive.finished:

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from offbeat.v1 import common_pb2 as common
 from offbeat.v1 import parameter_server_pb2 as pb
 from offbeat_core.clock import Clock
 from offbeat_core.errors import OffbeatError
@@ -43,6 +44,8 @@ from offbeat_ps.instructions import (
 )
 from offbeat_ps.lane import Lane
 from offbeat_ps.model import Model
+from offbeat_ps.restored import read as read_restored
+from offbeat_ps.restored import take_up
 from offbeat_ps.rules import Commit, Rules
 from offbeat_ps.run import Run
 from offbeat_ps.store import Snapshot, norm
@@ -92,6 +95,7 @@ class LiveRun:
         changed: called whenever there is something to report.
         round_over: called, once in each round, when it is over.
         broken: called with an unexpected error in the background: the run can't go on here.
+        resume: the run has begun on a server before this one: it goes on from its last checkpoint.
     """
 
     def __init__(
@@ -106,6 +110,7 @@ class LiveRun:
         changed: Callable[[], None],
         round_over: Callable[[], None],
         broken: Callable[[BaseException], None],
+        resume: common.Resume | None = None,
     ) -> None:
         self.run = Run(run_id, rules, clock.now())
         self.finished = False
@@ -131,7 +136,11 @@ class LiveRun:
         self._final_tried = asyncio.Event()
         self._keeping: asyncio.Task[None] | None = None  # writes the best until it is on disk
         self._tasks: set[asyncio.Task[None]] = set()
-        self._initial = InitialModel(initial_model, folder, disk) if initial_model else None
+        self._resume = resume
+        fresh = initial_model if resume is None else ""
+        self._initial = InitialModel(fresh, folder, disk) if fresh else None
+        if resume is not None:
+            self._background(self._go_on(resume))
         if self._initial is not None:
             self._background(self._watch_initial(self._initial))
         self._background(self._keep_time())
@@ -179,6 +188,8 @@ class LiveRun:
                 if difference:
                     raise Refused(Refusal.MANIFEST, f"manifest differs: {difference}")
                 return False
+            if self._resume is not None:
+                raise Refused(Refusal.NO_MODEL, "no model yet")  # it is the checkpoint's
             lane = Lane(manifest.total_bytes)
             try:
                 if self._initial is not None:
@@ -192,22 +203,28 @@ class LiveRun:
                 if isinstance(error, OffbeatError):
                     self.fail(str(error))
                 raise
-            folder = Folder(self._folder_of_runs, self.run_id, manifest)
-            archive = Archive(folder, self.run, self._disk, self._clock)
-            self._seeded = _Seeded(Model(manifest, values), lane, archive)
             self._initial = None
-            # The model can be pulled once the attempt to write version 0 was made.
-            self._perform(self.run.seed(manifest, self._clock.now()))
-            await archive.tried(self.run.open_epoch - 1)
-            self.run.open()
-            self._changed()
-            log.info(
-                "run '%s' has its model: %d trainable numbers, %d in buffers",
-                self.run_id,
-                manifest.trainable_elements,
-                manifest.buffer_elements,
-            )
+            await self._begin(Model(manifest, values), lane)
             return True
+
+    async def _begin(self, model: Model, lane: Lane) -> None:
+        """From now on the run has this model, and whoever asks gets it."""
+        manifest = model.store.manifest
+        archive = Archive(
+            Folder(self._folder_of_runs, self.run_id, manifest), self.run, self._disk, self._clock
+        )
+        self._seeded = _Seeded(model, lane, archive)
+        # The model can be pulled once the attempt to write its first version was made.
+        self._perform(self.run.seed(manifest, self._clock.now()))
+        await archive.tried(self.run.open_epoch - 1)
+        self.run.open()
+        self._changed()
+        log.info(
+            "run '%s' has its model: %d trainable numbers, %d in buffers",
+            self.run_id,
+            manifest.trainable_elements,
+            manifest.buffer_elements,
+        )
 
     async def pull(self, request: pb.PullRequest, trainer: bool, evaluator: bool) -> Snapshot:
         """The model as it is now. A trainer takes a lease; what an evaluator pulled is kept.
@@ -504,6 +521,26 @@ class LiveRun:
     async def _keep_writing_best(self, archive: Archive) -> None:
         while not await self._write_best(archive):
             await asyncio.sleep(RETRY_FILES_S)
+
+    async def _go_on(self, resume: common.Resume) -> None:
+        """Take the run up where its last checkpoint left it."""
+        folder = self._folder_of_runs / self.run_id
+        async with self._seeding:
+            loop = asyncio.get_running_loop()
+            try:
+                found = await loop.run_in_executor(self._disk, read_restored, folder, self.run_id)
+            except OffbeatError as error:
+                self.fail(str(error))
+                return
+            if found.best is not None:
+                self.best.kept, self.best.path = found.best
+            model = take_up(found, self.run, resume.version, resume.trainers, self._clock.now())
+            await self._begin(model, Lane(found.manifest.total_bytes))
+            log.warning(
+                "run '%s' goes on from its checkpoint %d; commits made after it are lost",
+                self.run_id,
+                found.epoch,
+            )
 
     async def _watch_initial(self, initial: InitialModel) -> None:
         """Say at once that the file cannot be used, not only when a worker seeds."""

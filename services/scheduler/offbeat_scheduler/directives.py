@@ -225,9 +225,15 @@ class Wording:
         )
 
     def serve(
-        self, digest: str, plan: Plan | None, generation: int, *, finished: bool
+        self,
+        digest: str,
+        plan: Plan | None,
+        generation: int,
+        *,
+        finished: bool,
+        resume: common.Resume | None = None,
     ) -> common.ServerDirective:
-        """`plan` None: training has not begun."""
+        """`plan` None: training has not begun. `resume`: it goes on from a checkpoint."""
         settings = self._settings
         window_s = plan.membership_window_s if plan else 2 * settings.check_period_s
         return common.ServerDirective(
@@ -244,6 +250,7 @@ class Wording:
             finished=finished,
             groups=_groups(plan.groups if plan else ()),
             once=plan is not None and plan.round is not None,
+            resume=resume,
         )
 
 

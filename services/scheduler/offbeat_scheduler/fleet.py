@@ -49,6 +49,7 @@ class Worker:
         self._carried = pb.WorkerReport()
         self._count = pb.CommitCount()
         self._commits_before = 0
+        self._recounted = False
         self._speed = SmoothedMean(0.3)
         self._speed_from: tuple[float, int] | None = None  # (when, steps): where its next measurement begins
 
@@ -92,8 +93,13 @@ class Worker:
     def counted(self, count: pb.CommitCount) -> None:
         """The parameter server's count. One that fell was begun anew; totals go on."""
         if count.commits < self._count.commits:
-            self._commits_before += self._count.commits
-        self._count = count
+            # A restored server counts on from its checkpoint: what is lost since was made all the same.
+            self._commits_before += self._count.commits - (count.commits if self._recounted else 0)
+        self._count, self._recounted = count, False
+
+    def recounted(self) -> None:
+        """The next count is that of a server which went on from its checkpoint."""
+        self._recounted = True
 
     def totals(self) -> pb.WorkerReport:
         """The last report, with the cumulative figures of all processes of this name in the run."""
@@ -165,6 +171,7 @@ class Server:
         self.incarnation = ""
         self.report = pb.ServerReport()
         self.counted_at: float | None = None  # when the counts of the last report came
+        self.resumed_from: int | None = None  # the last version heard of, where it was restarted in the run
         self._commit_s = SmoothedMean(0.2)
 
     def begin(self, hello: pb.Hello) -> None:
@@ -172,6 +179,16 @@ class Server:
         self.name = hello.name
         self.incarnation = hello.incarnation
         self.report = pb.ServerReport()
+
+    def resume(self, hello: pb.Hello, version: int) -> None:
+        """This process goes on from the checkpoint of one before it; `version`: the newest heard of."""
+        self.begin(hello)
+        self.resumed_from = max(version, self.resumed_from or 0)
+
+    @property
+    def resumes(self) -> bool:
+        """Has it still to load the checkpoint?"""
+        return self.resumed_from is not None and not self.seeded
 
     def take(self, report: pb.ServerReport, now: float) -> None:
         commits = report.commits - self.report.commits

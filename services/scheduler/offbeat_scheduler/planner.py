@@ -6,6 +6,7 @@ import inspect
 import math
 from dataclasses import replace
 
+from offbeat.v1 import common_pb2 as common
 from offbeat_core.config import RunSettings
 from offbeat_core.usercode import line_of
 from offbeat_scheduler.directives import Wording
@@ -15,7 +16,7 @@ from offbeat_scheduler.membership import Membership
 from offbeat_scheduler.outbox import Outbox
 from offbeat_scheduler.plan_check import check
 from offbeat_scheduler.roster import Roster
-from offbeat_scheduler.sync import Grid, Loss, Plan, SyncModel
+from offbeat_scheduler.sync import Fleet, Grid, Loss, Plan, SyncModel
 
 LONE_CHECK_PERIODS = 20
 NOTES = 100
@@ -45,6 +46,7 @@ class Planner:
         self.generation = 0
         self._version = 0  # of the model when this generation began, as the parameter server had reported it
         self._closed_seen = 0  # cycles of this generation that the model knows of
+        self._anew = False  # the next plan begins a generation, whatever it says
         self._said: tuple[str, ...] = ()
 
     def closed(self, server: Server) -> int:
@@ -69,8 +71,12 @@ class Planner:
         """Raises ModelError."""
         try:
             self._model.observe(loss)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise self._explain(error) from error
+
+    def begin_anew(self) -> None:
+        """The parameter server forgot who committed in this generation: nobody may wait for them."""
+        self._anew = True
 
     def decide(self, roster: Roster, started: float, now: float) -> Plan:
         """Ask the model and tell everybody what is new. Raises ModelError.
@@ -80,13 +86,12 @@ class Planner:
         self._closed_seen = self.closed(roster.server)
         fleet = build_fleet(roster.active(), roster.server, started, now, closed=self._closed_seen)
         try:
-            plan = self._model.decide(fleet)
-            check(plan, fleet)
-            plan = _frozen(plan)
-        except Exception as error:
+            plan = checked(self._model, fleet)
+        except (Exception, SystemExit) as error:
             raise self._explain(error) from error
         old, self.plan = self.plan, plan
-        if old is None or shared(old) != shared(plan):
+        if old is None or self._anew or shared(old) != shared(plan):
+            self._anew = False
             self.generation += 1
             self._closed_seen = 0
             self._version = roster.server.report.version
@@ -96,16 +101,20 @@ class Planner:
         self._announce(old, plan)
         return plan
 
-    def _explain(self, error: Exception) -> ModelError:
+    def _explain(self, error: BaseException) -> ModelError:
         # A model may be the user's own file: the run ends by its errors, the scheduler doesn't.
-        line = line_of(error, inspect.getfile(type(self._model))) if self._model.digest else ""
-        where = f" ({line})" if line else ""
-        return ModelError(f"sync model '{self._settings.sync.model}': {type(error).__name__}: {error}{where}")
+        return ModelError(said(self._model, self._settings.sync.model, error))
 
     def tell_server(self, roster: Roster, *, finished: bool) -> None:
         agent = roster.server_agent()
         if agent is not None:
-            content = self._words.serve(roster.digest, self.plan, self.generation, finished=finished)
+            content = self._words.serve(
+                roster.digest,
+                self.plan,
+                self.generation,
+                finished=finished,
+                resume=_resume(roster) if roster.server.resumes else None,
+            )
             self._out.directives.post(agent, content)
 
     def _tell(self, worker: Worker, digest: str, started: float) -> None:
@@ -170,6 +179,25 @@ class Planner:
             # A note may come and go with each measurement: it is said once.
             self._out.warn(f"note:{note}", note, say=note not in self._said)
             self._said = (*(said for said in self._said if said != note), note)[-NOTES:]
+
+
+def _resume(roster: Roster) -> common.Resume:
+    trainers = [worker.name for worker in roster.active()]
+    return common.Resume(version=roster.server.resumed_from, trainers=trainers)
+
+
+def checked(model: SyncModel, fleet: Fleet) -> Plan:
+    """What the model decides. Raises what it raises, or ValueError where the plan can't be followed."""
+    plan = model.decide(fleet)
+    check(plan, fleet)
+    return _frozen(plan)
+
+
+def said(model: SyncModel, name: str, error: BaseException) -> str:
+    """What went wrong in a model, with the line where the file is the user's own."""
+    line = line_of(error, inspect.getfile(type(model))) if model.digest else ""
+    where = f" ({line})" if line else ""
+    return f"sync model '{name}': {type(error).__name__}: {error}{where}"
 
 
 def _frozen(plan: Plan) -> Plan:

@@ -146,6 +146,13 @@ class Roster:
                 self._out.directives.drop(worker.name)
                 worker.stage = Stage.NEW
 
+    def server_resumes(self, agent: Agent, version: int) -> None:
+        """It was restarted in training, and goes on from its checkpoint; `version`: the newest heard of."""
+        self.changed = self.fleet_changed = True
+        self.server.resume(agent.hello, max(version, self.server.report.version))
+        for worker in self.workers.values():
+            worker.recounted()
+
     def server_left(self) -> None:
         """Before training began: the next one that comes holds the model."""
         self.changed = True

@@ -77,6 +77,7 @@ class Run:
         self.roster = Roster(settings, self._words, members, out)
         self.planner = Planner(model, settings, self._words, members, out)
         self._loss_is_new = False  # the model has not decided since
+        self._checkpoint = ""  # of the parameter server's process before the present one
 
     # ---- time -----------------------------------------------------------------
 
@@ -163,6 +164,7 @@ class Run:
         if agent is not self.roster.server_agent() or report.run_id != self.run_id:
             return
         self.roster.changed = self.roster.changed or server.seeded != report.seeded
+        resumed = server.resumes and report.seeded
         server.take(report, now)
         self.evaluations.server_keeps(report)
         for count in report.counts:
@@ -170,6 +172,10 @@ class Run:
                 workers[count.worker].counted(count)
         self.commits = max(report.commits, sum(worker.commits for worker in workers.values()))
         self._server_error(report.error, now)
+        if resumed and self.ended is None:
+            self._out.clear("server")
+            self._out.say(f"parameter server '{agent.name}' goes on from its last checkpoint")
+            self._keep_best(agent)
         self.settle(now)
 
     def evaluated(self, agent: Agent, report: pb.EvaluatorReport, now: float) -> None:
@@ -240,15 +246,24 @@ class Run:
                 f"a second parameter server, '{agent.name}', attends; the run uses '{server.name}'",
             )
         elif self.is_training:
-            checkpoint = server.report.checkpoint_path or "the last checkpoint"
-            self._end(
-                Outcome.FAILED,
-                f"parameter server '{agent.name}' restarted in the middle of the run, without its model; "
-                f"submit the run again, with initial_model: {checkpoint}",
-                now,
-            )
+            self._resume_server(agent)
         elif self.ended is None:
             self.roster.server_attends(agent)
+
+    def _resume_server(self, agent: Agent) -> None:
+        """A new process has taken the server's place: it goes on from its checkpoint, or the run ends.
+
+        Of the rounds and cycles that were open nobody knows now: a new generation begins, so that
+        nobody waits for a commit that the last process has had.
+        """
+        self._checkpoint = self.roster.server.report.checkpoint_path or self._checkpoint
+        evaluated = self.evaluations.last.version if self.evaluations.last else 0
+        self.roster.server_resumes(agent, evaluated)
+        self.planner.begin_anew()
+        self._out.directives.repeat(agent)
+        self._out.warn(
+            "server", f"parameter server '{agent.name}' was restarted: it loads its last checkpoint"
+        )
 
     def _server_left(self, name: str, reason: str, now: float, *, goodbye: bool) -> None:
         if self.is_training and goodbye:
@@ -269,6 +284,15 @@ class Run:
             self._out.clear("server-error")
         elif self.started is None and self.ended is None and not self.roster.server.seeded:
             self._end(Outcome.FAILED, f"parameter server: {error}", now)
+        elif self.is_training and self.roster.server.resumes:
+            file = self._checkpoint or "a model that was kept"
+            said = error.replace("\n", "; ")
+            self._end(
+                Outcome.FAILED,
+                f"parameter server '{self.roster.server.name}' restarted in the middle of the run and can't "
+                f"go on: {said}; submit the run again, with initial_model: {file}",
+                now,
+            )
         else:
             self._out.warn("server-error", f"parameter server: {error}")
 

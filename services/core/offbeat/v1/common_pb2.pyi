@@ -193,7 +193,7 @@ class EvaluatorDirective(_message.Message):
     def __init__(self, revision: _Optional[int] = ..., run_id: _Optional[str] = ..., task: _Optional[_Union[RunTask, _Mapping]] = ..., every_s: _Optional[float] = ..., seed: _Optional[int] = ..., batch: _Optional[int] = ...) -> None: ...
 
 class ServerDirective(_message.Message):
-    __slots__ = ("revision", "run_id", "generation", "gate", "fold", "cohort", "membership_window_s", "lease_s", "checkpoint_every_s", "task", "initial_model", "finished", "groups", "once")
+    __slots__ = ("revision", "run_id", "generation", "gate", "fold", "cohort", "membership_window_s", "lease_s", "checkpoint_every_s", "task", "initial_model", "finished", "groups", "once", "resume")
     REVISION_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
@@ -208,6 +208,7 @@ class ServerDirective(_message.Message):
     FINISHED_FIELD_NUMBER: _ClassVar[int]
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     ONCE_FIELD_NUMBER: _ClassVar[int]
+    RESUME_FIELD_NUMBER: _ClassVar[int]
     revision: int
     run_id: str
     generation: int
@@ -222,7 +223,16 @@ class ServerDirective(_message.Message):
     finished: bool
     groups: _containers.RepeatedCompositeFieldContainer[Group]
     once: bool
-    def __init__(self, revision: _Optional[int] = ..., run_id: _Optional[str] = ..., generation: _Optional[int] = ..., gate: _Optional[_Union[Gate, _Mapping]] = ..., fold: _Optional[_Union[Fold, _Mapping]] = ..., cohort: _Optional[_Iterable[str]] = ..., membership_window_s: _Optional[float] = ..., lease_s: _Optional[float] = ..., checkpoint_every_s: _Optional[float] = ..., task: _Optional[_Union[RunTask, _Mapping]] = ..., initial_model: _Optional[str] = ..., finished: bool = ..., groups: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., once: bool = ...) -> None: ...
+    resume: Resume
+    def __init__(self, revision: _Optional[int] = ..., run_id: _Optional[str] = ..., generation: _Optional[int] = ..., gate: _Optional[_Union[Gate, _Mapping]] = ..., fold: _Optional[_Union[Fold, _Mapping]] = ..., cohort: _Optional[_Iterable[str]] = ..., membership_window_s: _Optional[float] = ..., lease_s: _Optional[float] = ..., checkpoint_every_s: _Optional[float] = ..., task: _Optional[_Union[RunTask, _Mapping]] = ..., initial_model: _Optional[str] = ..., finished: bool = ..., groups: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., once: bool = ..., resume: _Optional[_Union[Resume, _Mapping]] = ...) -> None: ...
+
+class Resume(_message.Message):
+    __slots__ = ("version", "trainers")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    TRAINERS_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    trainers: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, version: _Optional[int] = ..., trainers: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class NextDirectives(_message.Message):
     __slots__ = ("workers",)

@@ -82,7 +82,7 @@ def _make_own(spec: SyncSpec, run: RunSettings, own_files: Sequence[Path]) -> Sy
     options = validate(model.Options, _options(model, spec), f"sync.{spec.model}")
     try:
         return model(options, run)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise own.explain(error, file.path, f"sync: {model.__name__} could not be made") from error
 
 
