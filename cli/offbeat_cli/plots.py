@@ -34,6 +34,7 @@ STYLE: Any = {
     "font.family": "sans-serif",
     "font.sans-serif": ["system-ui", "Segoe UI", "Helvetica Neue", "Arial", "DejaVu Sans"],
     "font.size": 9.5,
+    "text.parse_math": False,  # a label's dollars are no formula
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.edgecolor": "#94a3b8",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from pathlib import Path
 
 from rich.console import Console
 
 from offbeat_cli.simulator.compare import Comparison, compare, dumps
-from offbeat_cli.simulator.scenario import Scenario
+from offbeat_cli.simulator.scenario import MOST_SEEDS, Scenario
 from offbeat_cli.simulator.table import View, table
 from offbeat_core.errors import ExitCode, OffbeatError
 
@@ -25,11 +27,26 @@ def simulate(
     workers: int | None = None,
 ) -> int:
     """Run the scenario in `file`; returns the exit code."""
+    stdout = sys.stdout
+    # What a user's own task or model prints is no result.
+    with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
+        comparison = _simulate(file, as_json, out, data, seeds, workers)
+    if as_json:
+        print(dumps(comparison.to_json()), file=stdout, flush=True)
+    return ExitCode.DONE if comparison.reached else ExitCode.LIMIT
+
+
+def _simulate(
+    file: Path, as_json: bool, out: Path | None, data: Path | None, seeds: int | None, workers: int | None
+) -> Comparison:
     scenario = Scenario.read(file)
+    text = file.read_text(encoding="utf-8")  # as it is now: it may be edited while it runs
     if data is not None:
         scenario = scenario.model_copy(update={"data": data})
     if seeds is not None:
-        scenario = scenario.model_copy(update={"seeds": tuple(range(1, _positive("--seeds", seeds) + 1))})
+        scenario = scenario.model_copy(
+            update={"seeds": tuple(range(1, _positive("--seeds", seeds, MOST_SEEDS) + 1))}
+        )
     if workers is not None:
         _positive("--workers", workers)
     console = Console(stderr=as_json)
@@ -47,16 +64,16 @@ def simulate(
     if comparison.peak_bytes:
         console.print(f"most memory of a process: {comparison.peak_bytes / 2**20:.0f} MiB", highlight=False)
     if out:
-        _write(comparison, out, file.read_text(encoding="utf-8"))
+        _write(comparison, out, text)
         console.print(f"report: {out / 'report.html'}", highlight=False, soft_wrap=True)
-    if as_json:
-        print(dumps(comparison.to_json()), flush=True)
-    return ExitCode.DONE if comparison.reached else ExitCode.LIMIT
+    return comparison
 
 
-def _positive(option: str, value: int) -> int:
+def _positive(option: str, value: int, most: int = 2**31) -> int:
     if value < 1:
         raise OffbeatError(f"{option}: {value} is not positive", "give 1 or more")
+    if value > most:
+        raise OffbeatError(f"{option}: {value} is too many", f"give up to {most}")
     return value
 
 

@@ -103,6 +103,27 @@ def test_what_makes_no_sense_ends_with_1_in_a_line_or_two(tmp_path, capsys, edit
     assert len(err.splitlines()) <= 3
 
 
+def test_labels_are_shown_as_they_are_and_what_a_task_prints_is_no_result(tmp_path, capsys):
+    label = r"[/red] costs $\frac$"
+    file = write(tmp_path, limit_s=4)
+    (tmp_path / "loud.py").write_text(
+        "from offbeat_worker.tasks.builtin.digits import build_model, load_data, loss_and_metric\n"
+        "print('loud')\n"
+    )
+    text = file.read_text().replace("task: digits", "task: loud\ntasks: [loud.py]\nname: '[/x]'")
+    file.write_text(
+        text.replace("[bsp, adsp]", f"[{{sync: bsp, label: '{label}'}}, {{sync: asp, label: _low}}]")
+    )
+    code, out, err = here(capsys, file, as_json=True, out=tmp_path / "out")
+    assert code == 3, err
+    assert [entry["label"] for entry in json.loads(out)["results"]] == [label, "_low"]
+    assert "loud" in err
+    assert label in err
+    drawn = (tmp_path / "out" / "quality.svg").read_text()
+    assert "costs $" in drawn
+    assert "_low" in drawn
+
+
 def test_options_are_checked(tmp_path, capsys):
     for options in ({"seeds": 0}, {"workers": 0}):
         code, _, err = here(capsys, write(tmp_path), **options)

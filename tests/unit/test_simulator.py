@@ -1,6 +1,7 @@
 """The simulator: the real decisions in virtual time, and what they make of three unequal devices."""
 
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from offbeat_cli.simulator import (
     time_to_loss,
 )
 from offbeat_core.config import Settings
+from offbeat_core.errors import OffbeatError
 from offbeat_scheduler.models import make_model
 from offbeat_scheduler.sync import Fold, Gate, Group, Plan, Steps, SyncModel
 from support.virtual import run_settings
@@ -409,3 +411,30 @@ def test_a_model_that_did_not_change_is_not_evaluated_again():
     rounds = result.devices["slow"].commits
     assert len(result.evaluations) == 60
     assert work.evaluated <= rounds + 1
+
+
+# ---- a model that makes mistakes ------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("plan", "said"),
+    [
+        (lambda fleet: None, "NoneType instead of a Plan"),
+        (lambda fleet: Plan({}), "missing"),
+        (lambda fleet: Plan(dict.fromkeys(fleet.devices, Steps(0))), "steps for"),
+        (lambda fleet: Plan({**dict.fromkeys(fleet.devices, Steps(1)), "nobody": Steps(1)}), "nobody"),
+        (lambda fleet: 1 / 0, "ZeroDivisionError"),
+        (lambda fleet: sys.exit(0), "SystemExit"),
+    ],
+)
+def test_a_plan_that_cannot_be_followed_ends_the_simulation_as_it_ends_a_run(plan, said):
+    with pytest.raises(OffbeatError, match=said):
+        planned(plan, trio())
+
+
+def test_a_model_that_wants_to_be_woken_at_once_does_not_stop_time():
+    def plan(fleet):
+        return Plan(dict.fromkeys(fleet.devices, Steps(1)), overlap=True, wake_at_s=fleet.now_s)
+
+    result, _ = planned(plan, trio(), max_s=2.0)
+    assert result.devices["fast-1"].steps >= 19

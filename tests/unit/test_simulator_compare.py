@@ -111,6 +111,33 @@ def test_what_is_wrong_with_a_task_is_said_from_another_process_too(tmp_path):
             compare(broken, workers=workers)
 
 
+@pytest.mark.parametrize("kept", ["{}", "[]", "null", "5", '{"reached": true, "time_s": 1}', "\udcff"])
+def test_a_kept_run_that_is_none_is_made_again(tmp_path, kept):
+    small = scenario(compare=["bsp"], seeds=1, limit_s=3)
+    first = compare(small, folder=tmp_path, workers=1)
+    (file,) = tmp_path.iterdir()
+    written = file.read_bytes()
+    file.write_bytes(kept.encode("utf-8", "surrogateescape"))
+    assert compare(small, folder=tmp_path, workers=1).to_json() == first.to_json()
+    assert file.read_bytes() == written
+
+
+def test_a_model_that_is_edited_while_it_runs_is_said_and_not_kept(tmp_path):
+    file = tmp_path / "mine.py"
+    text = "from offbeat_scheduler.models.bsp import BSP\n\n\nclass Mine(BSP):\n    name = 'mine'\n"
+    file.write_text(text)
+    small = scenario(compare=[f"{file}:Mine"], seeds=1, limit_s=3)
+    runs = tmp_path / "runs"
+
+    def edit(progress):
+        file.write_text(text + "    edited = True\n")
+
+    with pytest.raises(OffbeatError, match="edited meanwhile"):
+        compare(small, folder=runs, workers=1, progress=edit)
+    assert list(runs.iterdir()) == []
+    assert compare(small, folder=runs, workers=1).results[0].runs
+
+
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(OffbeatError, match="file"):

@@ -31,6 +31,8 @@ from offbeat_core.errors import OffbeatError
 DRAWS = 4000
 LEVEL = 0.95
 MEANS = ("value", "loss", "steps", "commits", "wait_share", "commit_share", "compute_share", "bytes")
+KEPT = {*MEANS, "reached", "time_s", "curve", "rates", "devices"}
+"""What a kept run must have."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +155,7 @@ def compare(
         entry.shown: prepare(scenario, entry, scenario.seeds[0]).run.sync.model for entry in scenario.compare
     }
     done: dict[tuple[str, int], dict[str, Any]] = {}
-    files: dict[tuple[str, int], Path] = {}
+    keys = {(entry.shown, seed): job.key(scenario, entry, seed) for entry, seed in jobs}
 
     def say(entry: Entry, seed: int, note: Note | None) -> None:
         if progress:
@@ -165,8 +167,7 @@ def compare(
     for entry, seed in jobs:
         at = (entry.shown, seed)
         if folder is not None:
-            files[at] = job.file_of(folder, job.key(scenario, entry, seed))
-            kept = _read(files[at])
+            kept = _read(job.file_of(folder, keys[at]))
             if kept is not None:
                 done[at] = kept
                 say(entry, seed, None)
@@ -179,10 +180,15 @@ def compare(
         entry, seed = waiting[number]
         at = (entry.shown, seed)
         if note.figures is not None:
+            if job.key(scenario, entry, seed) != keys[at]:
+                raise OffbeatError(
+                    f"{entry.shown}: the file of its model or of the task was edited meanwhile",
+                    "run it again: figures of two versions are no comparison",
+                )
             done[at] = note.figures
             peak = max(peak, note.peak_bytes)
-            if at in files:
-                _write(files[at], note.figures)
+            if folder is not None:
+                _write(job.file_of(folder, keys[at]), note.figures)
         say(entry, seed, note)
 
     run_all(scenario, waiting, workers or _cores(), take)
@@ -206,6 +212,8 @@ def _cores() -> int:
 def _make(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass  # said now, and not when the first run has ended
     except OSError as error:
         raise OffbeatError(f"{folder}: {error.strerror}", "name a folder that you may write to") from error
 
@@ -213,10 +221,10 @@ def _make(folder: Path) -> None:
 def _read(path: Path) -> dict[str, Any] | None:
     """None if the run was not finished; a file that is broken is as none."""
     try:
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return content
+    return content if isinstance(content, dict) and content.keys() >= KEPT else None
 
 
 def _write(path: Path, figures: dict[str, Any]) -> None:

@@ -115,9 +115,8 @@ def _curves(axes: Axes, result: EntryResult, name: str, look: dict[str, Any]) ->
     shortest = min(len(run["curve"][name]) for run in result.runs)
     stacked = np.array([_numbers(run["curve"][name][:shortest]) for run in result.runs])
     at = result.runs[0]["curve"]["time_s"][:shortest]
-    axes.plot(
-        plots.thinned(at), plots.thinned(list(stacked.mean(axis=0))), lw=1.7, label=result.label, **look
-    )
+    label = f" {result.label}"  # a legend leaves out what begins with an underscore
+    axes.plot(plots.thinned(at), plots.thinned(list(stacked.mean(axis=0))), lw=1.7, label=label, **look)
 
 
 def _series(run: dict[str, Any], name: str) -> tuple[list[float], list[float]]:

@@ -13,10 +13,13 @@ from offbeat_cli.simulator.devices import Directive, Trainer, rule_of
 from offbeat_cli.simulator.hub import Hub, rules_of
 from offbeat_cli.simulator.workloads import Workload
 from offbeat_core.clock import VirtualClock
+from offbeat_core.errors import OffbeatError
 from offbeat_scheduler import sync
-from offbeat_scheduler.planner import shared
+from offbeat_scheduler.planner import checked, said, shared
 
 LEASE_S = 10.0
+SHORTEST_WAKE_S = 0.01
+"""A model that asks to be woken in the past, or now, is asked again so much later, as by the scheduler."""
 
 
 class Planning:
@@ -72,7 +75,7 @@ class Planning:
     def begin(self, make_hub: Callable[[sync.Plan], Hub]) -> Hub:
         """The first plan, and the server that works by it."""
         self.report()
-        plan = self._model.decide(self._fleet())
+        plan = self._asked()
         self._hub = make_hub(plan)
         self._take_up(plan)
         return self._hub
@@ -88,7 +91,10 @@ class Planning:
 
     def observe(self, loss: sync.Loss) -> None:
         """A new loss: the model may plan otherwise."""
-        self._model.observe(loss)
+        try:
+            self._model.observe(loss)
+        except (Exception, SystemExit) as error:
+            raise self._explain(error) from error
         self.decide()
 
     def look(self, server: Hub) -> None:
@@ -135,7 +141,20 @@ class Planning:
 
     def decide(self) -> None:
         if self._active:
-            self._take_up(self._model.decide(self._fleet()))
+            self._take_up(self._asked())
+
+    def _asked(self) -> sync.Plan:
+        """Raises OffbeatError where the model raises, or where its plan can't be followed."""
+        try:
+            return checked(self._model, self._fleet())
+        except (Exception, SystemExit) as error:
+            raise self._explain(error) from error
+
+    def _explain(self, error: BaseException) -> OffbeatError:
+        name = self._model.run.sync.model
+        return OffbeatError(
+            f"{said(self._model, name, error)}, at {self._clock.now():g} s", "correct the model"
+        )
 
     def _take_up(self, plan: sync.Plan) -> None:
         before, self._plan = self._plan, plan
@@ -159,7 +178,8 @@ class Planning:
         self._moved()
         if plan.wake_at_s is not None and plan.wake_at_s not in self._wakes:
             self._wakes.add(plan.wake_at_s)
-            self._clock.call_at(plan.wake_at_s, lambda: self._wake(plan.wake_at_s))
+            at_s = plan.wake_at_s if plan.wake_at_s > now else now + SHORTEST_WAKE_S
+            self._clock.call_at(at_s, lambda: self._wake(plan.wake_at_s))
 
     def _tell(self, trainer: Trainer, told: Directive) -> None:
         if trainer.directive is None:

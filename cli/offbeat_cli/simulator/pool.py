@@ -121,6 +121,7 @@ def _begin(lifeline: Connection, notes: Any) -> None:
     global _notes
     _notes = notes
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the one that started us says when to end
+    os.dup2(2, 1)  # what a user's own task or model prints is no result
     _keep_freed_memory()
     threading.Thread(target=_leave_with, args=(lifeline,), name="lifeline", daemon=True).start()
 

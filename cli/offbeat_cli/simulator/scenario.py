@@ -6,6 +6,7 @@ names the field, its value and what to do.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,19 @@ from typing import Any
 from pydantic import Field, field_validator, model_validator
 
 from offbeat_cli.simulator.devices import VirtualDevice, heterogeneity
-from offbeat_cli.simulator.scenario_parts import DeviceGroup, Entry, Target, Training, partition_text
+from offbeat_cli.simulator.scenario_parts import (
+    MOST_DEVICES,
+    DeviceGroup,
+    Entry,
+    Target,
+    Training,
+    partition_text,
+)
 from offbeat_core.config import RunSettings, Settings, TaskSpec, read_yaml, validate
 from offbeat_core.errors import OffbeatError
 
-MOST_DEVICES = 10_000
 MOST_SEEDS = 1000
+MOST_EVALUATIONS = 1_000_000
 EXAMPLES = {"devices": "[{count: 3, step_s: 1.0}]", "compare": "[bsp, adsp]"}
 
 
@@ -119,6 +127,11 @@ class Scenario(Settings):
                 f"limit_s: {self.limit_s:g} ends before the first evaluation at {self.evaluate_every_s:g} s; "
                 "give a longer limit, or evaluate more often"
             )
+        if self.limit_s / self.evaluate_every_s > MOST_EVALUATIONS:
+            raise ValueError(
+                f"evaluate_every_s: {self.evaluate_every_s:g} makes more than {MOST_EVALUATIONS} evaluations "
+                f"in limit_s {self.limit_s:g}; evaluate less often, or give a shorter limit"
+            )
         if self.limit_s < needed_s:
             raise ValueError(
                 f"limit_s: {self.limit_s:g} ends before {self.target.smooth} evaluations are made, at "
@@ -141,10 +154,10 @@ class Scenario(Settings):
                     f"devices.{index}.joins_at: {group.joins_at:g} is not before limit_s {self.limit_s:g}; "
                     "give an earlier time, or leave the group out"
                 )
-        names = [device.name for device in self.virtual_devices()]
-        if len(names) > MOST_DEVICES:
-            raise ValueError(f"devices: {len(names)} are too many; give up to {MOST_DEVICES}")
-        if twice := next((name for name in names if names.count(name) > 1), None):
+        if (count := sum(group.count for group in self.devices)) > MOST_DEVICES:
+            raise ValueError(f"devices: {count} are too many; give up to {MOST_DEVICES}")
+        names = Counter(device.name for device in self.virtual_devices())
+        if twice := next((name for name, count in names.items() if count > 1), None):
             raise ValueError(f"devices: two are called '{twice}'; give the groups different names")
         labels = [entry.shown for entry in self.compare]
         if twice := next((label for label in labels if labels.count(label) > 1), None):

@@ -18,6 +18,10 @@ def partition_text(value: Any) -> Any:
     return value
 
 
+MOST_DEVICES = 10_000
+SHORTEST_S = 1e-6
+"""Of a local update: virtual time must move on."""
+
 Partition = Annotated[str, BeforeValidator(partition_text)]
 
 
@@ -43,6 +47,8 @@ class DeviceGroup(Settings):
     def _some(cls, value: int) -> int:
         if value < 1:
             raise ValueError("is not positive; give 1 or more devices, or leave the group out")
+        if value > MOST_DEVICES:
+            raise ValueError(f"is too many; give up to {MOST_DEVICES}")
         return value
 
     @field_validator("name")
@@ -57,6 +63,8 @@ class DeviceGroup(Settings):
     def _takes_time(cls, value: float) -> float:
         if value <= 0:
             raise ValueError("is not positive; give the seconds of one local update")
+        if value < SHORTEST_S:
+            raise ValueError(f"no local update is so short; give {SHORTEST_S:.6f} s or more")
         return value
 
     @field_validator("fixed_s", "commit_s", "hold_s", "jitter", "joins_at")
@@ -71,6 +79,8 @@ class DeviceGroup(Settings):
     def _in_order(cls, value: tuple[tuple[float, float], ...]) -> tuple[tuple[float, float], ...]:
         if any(at_s < 0 or step_s <= 0 for at_s, step_s in value):
             raise ValueError("a time is negative or a step time not positive; give [[at_s, step_s], ...]")
+        if any(step_s < SHORTEST_S for _, step_s in value):
+            raise ValueError(f"no local update is so short; give {SHORTEST_S:.6f} s or more")
         return tuple(sorted(value))
 
     @model_validator(mode="after")
@@ -152,6 +162,13 @@ class Entry(Settings):
     training: dict[str, Any] = Field({}, description="What differs from the scenario's training.")
     overlap: bool | None = Field(None, description="Default: the scenario's.")
     check_period_s: float | None = Field(None, gt=0, description="Default: the scenario's.")
+
+    @field_validator("label")
+    @classmethod
+    def _can_be_shown(cls, value: str) -> str:
+        if not value.isprintable():
+            raise ValueError("holds what can't be shown; give one line of text")
+        return value
 
     @property
     def shown(self) -> str:

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn
 from rich.progress import Progress as Bars
 from rich.table import Table
+from rich.text import Text
 
 from offbeat_cli.simulator.compare import Comparison, EntryResult, Progress
 from offbeat_cli.simulator.scenario import Scenario
@@ -52,8 +53,10 @@ def table(comparison: Comparison, width: int) -> Table:
     """The comparison for a terminal of so many columns."""
     scenario = comparison.scenario
     shown = Table(
-        title=f"{scenario.name}: {goal(scenario)}; H = {scenario.heterogeneity:.2f}, "
-        f"{len(scenario.seeds)} seeds",
+        title=Text(
+            f"{scenario.name}: {goal(scenario)}; H = {scenario.heterogeneity:.2f}, "
+            f"{len(scenario.seeds)} seeds"
+        ),
         box=None,
         padding=(0, 1),
     )
@@ -62,7 +65,7 @@ def table(comparison: Comparison, width: int) -> Table:
         shown.add_column(HEAD[place], justify="right" if place else "left", no_wrap=place > 0)
     for result in comparison.results:
         row = cells(result)
-        shown.add_row(*(row[place] for place in kept))
+        shown.add_row(*(Text(row[place]) for place in kept))  # a label's brackets are no markup
     return shown
 
 
