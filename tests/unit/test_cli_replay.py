@@ -60,3 +60,31 @@ def test_what_is_no_event_log_is_an_error(tmp_path, text):
 def test_a_log_that_is_not_there_is_an_error(tmp_path):
     with pytest.raises(OffbeatError, match="No such file"):
         replay(tmp_path / "absent.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ('"event": "WorkerReported"', '"event": "WorkerSang"', "WorkerSang"),
+        ('"lease_s": 10.0', '"lease": 10.0, "lease_s": "long"', "HubState"),
+        ('"agents": [', '"agents": [5, ', "HubState"),
+        ('"report": {', '"report": {"song": 1, ', "song"),
+        ('"settings": {', '"settings": {"song": 1, ', "RunSubmitted"),
+    ],
+)
+def test_a_log_of_another_version_is_an_error_that_names_both(log, before, after, said):
+    text = log.read_text()
+    assert before in text
+    log.write_text(text.replace(before, after).replace('"offbeat_version": ""', '"offbeat_version": "9.9"'))
+    with pytest.raises(OffbeatError) as refused:
+        replay(log)
+    assert said in str(refused.value)
+    assert "offbeat 9.9, this is" in str(refused.value)
+
+
+@pytest.mark.parametrize("line", ["[1]", "5", "[" * 100_000, "{}", '{"t": null}'])
+def test_a_garbled_line_is_named(log, line):
+    lines = log.read_text().splitlines()
+    log.write_text("\n".join([*lines[:5], line, *lines[5:]]) + "\n")
+    with pytest.raises(OffbeatError, match="line 6 is no event"):
+        replay(log)

@@ -7,10 +7,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from google.protobuf import json_format
+
+from offbeat_core import __version__
 from offbeat_core.errors import OffbeatError
 from offbeat_scheduler.event_log import ABRIDGED
 from offbeat_scheduler.events import HubState, read_event, record
 from offbeat_scheduler.hub import Hub, MakeModel
+
+UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, json_format.ParseError)
+"""Raised for lines that are not what this version writes."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +41,23 @@ def replay(lines: Iterable[str], make_model: MakeModel) -> Iterator[Step]:
         raise OffbeatError(
             "event log: the first line is no HubState", "give an events.jsonl of the scheduler"
         )
-    hub = Hub(HubState.read(first), make_model)
+    recorded_by = str(first.get("offbeat_version") or "an unknown version")
+    version = f"it was recorded by offbeat {recorded_by}, this is {__version__}"
+    try:
+        hub = Hub(HubState.read(first), make_model)
+    except UNREADABLE as error:
+        raise OffbeatError(
+            f"event log: its HubState can't be read: {type(error).__name__}: {error}", version
+        ) from error
     for t, event, recorded in steps:
-        decided = [record(instruction) for instruction in hub.handle(read_event(event), t)]
+        try:
+            decided = [record(instruction) for instruction in hub.handle(read_event(event), t)]
+        except UNREADABLE as error:
+            raise OffbeatError(
+                f"event log: the {event.get('event', 'event')} at {t:g} s can't be taken in: "
+                f"{type(error).__name__}: {error}",
+                version,
+            ) from error
         yield Step(t, event, recorded, json.loads(json.dumps(decided)))
 
 
@@ -54,7 +74,7 @@ def _read(lines: Iterable[str]) -> Iterator[tuple[float, dict[str, Any], list[di
         try:
             values = json.loads(line)
             at = float(values.pop("t"))
-        except (ValueError, KeyError, AttributeError) as error:
+        except (*UNREADABLE, RecursionError) as error:
             raise OffbeatError(f"event log: line {number} is no event: {line[:60]!r}") from error
         if "decision" in values:
             decisions.append(values)
