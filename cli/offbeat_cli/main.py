@@ -6,6 +6,8 @@ Options and help stand here; each command's own module is imported when it runs,
 
 from __future__ import annotations
 
+import os
+import select
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +16,7 @@ from typing import Annotated
 import typer
 
 from offbeat_core import __version__
-from offbeat_core.errors import guard
+from offbeat_core.errors import ExitCode, guard
 
 SCHEDULER = "127.0.0.1:50050"
 TUNING = "Tuning, for experiments"
@@ -37,7 +39,24 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for script
 
 def _finish(command: Callable[[], int]) -> None:
     """Run a command; errors become a line or two and an exit code."""
-    raise typer.Exit(guard(command))
+    raise typer.Exit(guard(lambda: _piped(command)))
+
+
+def _piped(command: Callable[[], int]) -> int:
+    """Run a command whose reader may have read enough: `offbeat status --watch | head`."""
+    try:
+        code = command()
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        stdout = sys.stdout.fileno()
+        watched = select.poll()
+        watched.register(stdout, 0)
+        if not watched.poll(0):
+            raise  # it was another pipe
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), stdout)
+        return ExitCode.FAILED
 
 
 def _show_version(wanted: bool) -> None:

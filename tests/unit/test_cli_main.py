@@ -1,5 +1,6 @@
 """The command line itself: quick help, versions, exit codes, errors without a traceback."""
 
+import os
 import subprocess
 import sys
 
@@ -108,3 +109,15 @@ def test_no_scheduler_is_said(tmp_path):
     done = _offbeat("status", "--scheduler", "127.0.0.1:1")
     assert done.returncode == 1
     assert done.stderr.splitlines()[0] == "error: --scheduler: 127.0.0.1:1: no scheduler answers"
+
+
+def test_a_reader_that_has_read_enough_is_no_error():
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        words = [sys.executable, "-m", "offbeat_cli.main", "example", "run"]
+        done = subprocess.run(words, stdout=write, stderr=subprocess.PIPE, timeout=120, check=False)
+    finally:
+        os.close(write)
+    assert done.stderr == b""
+    assert done.returncode == 1
