@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from offbeat_scheduler.allocation.limits import Limits
-from offbeat_scheduler.allocation.problem import Problem
+from offbeat_scheduler.allocation.limits import ROUNDING, Limits
+from offbeat_scheduler.allocation.problem import Ints, Problem
 
 SHOWN = 3
 """So many learners are named, the worst first; the others are counted."""
@@ -22,11 +22,12 @@ def fault(problem: Problem, *, whole: bool = True) -> str:
     if reason := fault_of_sums(problem):
         return reason
     limits = Limits.of(problem)
-    one = limits.samples_at(1) if whole else limits.room(1)
+    one = limits.samples_at(1)
     if (one < problem.min_samples).any():
-        return _fault_of_learners(problem, limits)
-    most = np.minimum(one, problem.max_samples)
-    if (total := most.sum()) < problem.samples:
+        return _fault_of_learners(problem, limits, one)
+    most = np.minimum(one if whole else np.maximum(limits.room(1), one), problem.max_samples)
+    total = most.sum()
+    if problem.samples - total > (0 if whole else ROUNDING * problem.samples):
         return (
             f"in {_cycle(problem)} the learners can do one update on at most {_count(total)} samples "
             f"together, samples is {problem.samples}: {_count(problem.samples - total)} too many; "
@@ -51,16 +52,13 @@ def fault_of_sums(problem: Problem) -> str:
     return ""
 
 
-def _fault_of_learners(problem: Problem, limits: Limits) -> str:
-    most = limits.samples_at(1).astype(float)
-    if (most >= problem.min_samples).all():  # in real numbers it is less than a sample
-        most = limits.room(1)
+def _fault_of_learners(problem: Problem, limits: Limits, most: Ints) -> str:
     over = problem.min_samples - most
     worst = np.argsort(-over, kind="stable")
     worst = worst[over[worst] > 0]
     named = "; ".join(
-        f"{problem.names[k]} can do one update on at most {_count(most[k])} samples "
-        f"{_within(problem, limits, k)}, min_samples is {problem.min_samples[k]}: {_count(over[k])} too many"
+        f"{problem.names[k]} can do one update on at most {most[k]} samples "
+        f"{_within(problem, limits, k)}, min_samples is {problem.min_samples[k]}: {over[k]} too many"
         for k in worst[:SHOWN]
     )
     more = f"; and {len(worst) - SHOWN} more learners" if len(worst) > SHOWN else ""
@@ -83,6 +81,7 @@ def _cycle(problem: Problem) -> str:
 
 
 def _count(value: float) -> str:
+    """Of samples: real numbers of them where they are not whole."""
     return str(int(value)) if value == int(value) else f"{value:.3f}"
 
 

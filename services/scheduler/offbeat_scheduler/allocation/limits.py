@@ -127,7 +127,7 @@ class Limits:
         updates = np.asarray(tau)
         room = np.full(self.learners, math.inf)
         for budget in self.budgets:
-            with np.errstate(divide="ignore", invalid="ignore"):
+            with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
                 one = (budget.limit * share - budget.fixed) / (
                     budget.per_update * updates + budget.per_sample
                 )
@@ -139,7 +139,7 @@ class Limits:
         d = np.asarray(samples)
         pace = np.full(self.learners, math.inf)
         for budget in self.budgets:
-            with np.errstate(divide="ignore", invalid="ignore"):
+            with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
                 one = (budget.limit * share - budget.fixed - budget.per_sample * d) / (budget.per_update * d)
             np.fmin(pace, one, out=pace)
         return pace
