@@ -41,6 +41,8 @@ def scenario(folder=Path(), **changes):
         ({"devices": [{"step_s": 1, "speeds": [[5, 1e-9]]}]}, ["devices.0.speeds", "0.000001 s"]),
         ({"devices": [{"step_s": 1, "count": 10**30}]}, ["devices.0.count", "up to 10000"]),
         ({"devices": [{"step_s": 1, "count": 6000}] * 2}, ["devices: 12000", "up to 10000"]),
+        ({"check_period_s": 1e-300}, ["check_period_s", "1e-300", "0.01"]),
+        ({"compare": [{"sync": "adsp", "check_period_s": 1e-6}]}, ["compare.0.check_period_s", "0.01"]),
         ({"evaluate_every_s": 1e-6}, ["evaluate_every_s: 1e-06", "evaluate less often"]),
         ({"compare": [{"sync": "bsp", "label": "a\nb"}]}, ["compare.0.label", "one line"]),
         ({"devices": [{"step_s": 1, "commit_s": -3}]}, ["devices.0.commit_s", "-3", "0 or more"]),

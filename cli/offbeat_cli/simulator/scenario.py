@@ -22,7 +22,7 @@ from offbeat_cli.simulator.scenario_parts import (
     Training,
     partition_text,
 )
-from offbeat_core.config import RunSettings, Settings, TaskSpec, read_yaml, validate
+from offbeat_core.config import SHORTEST_PERIOD_S, RunSettings, Settings, TaskSpec, read_yaml, validate
 from offbeat_core.errors import OffbeatError
 
 MOST_SEEDS = 1000
@@ -39,7 +39,7 @@ class Scenario(Settings):
     data: Path = Field(Path("offbeat-data"), description="Folder with data sets; handed to the task.")
     devices: tuple[DeviceGroup, ...]
     training: Training = Field(Training())
-    check_period_s: float = Field(60.0, gt=0, description="Γ: seconds between two adjustments of counts.")
+    check_period_s: float = Field(60.0, ge=SHORTEST_PERIOD_S, description="Γ: seconds between two adjustments of counts.")
     target: Target
     limit_s: float = Field(description="Virtual seconds after which a run ends without its target.")
     evaluate_every_s: float = Field(1.0, description="Virtual seconds between evaluations.")

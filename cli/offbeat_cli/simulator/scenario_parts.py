@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 
-from offbeat_core.config import MOST_32, Settings, TaskSpec
+from offbeat_core.config import MOST_32, SHORTEST_PERIOD_S, Settings, TaskSpec
 
 
 def partition_text(value: Any) -> Any:
@@ -161,7 +161,7 @@ class Entry(Settings):
     label: str = Field("", max_length=80, description="In tables and plots. Default: made of the rest.")
     training: dict[str, Any] = Field({}, description="What differs from the scenario's training.")
     overlap: bool | None = Field(None, description="Default: the scenario's.")
-    check_period_s: float | None = Field(None, gt=0, description="Default: the scenario's.")
+    check_period_s: float | None = Field(None, ge=SHORTEST_PERIOD_S, description="Default: the scenario's.")
 
     @field_validator("label")
     @classmethod

@@ -43,6 +43,8 @@ MOST_64 = 2**64 - 1
 """What the protocol's whole numbers hold."""
 
 LONGEST_STEP_S = 86_400.0
+SHORTEST_PERIOD_S = 0.01
+"""Of a check period: models look at each one that has passed."""
 
 PROBLEMS_SHOWN = 8
 """Of one file: the first ones say what is wrong with a long list."""
@@ -323,7 +325,7 @@ class RunSettings(Settings):
     workers: int = Field(1, ge=1, description="Training begins when so many workers are ready.")
     sync: SyncSpec = Field(SyncSpec(model="adsp"))
     check_period_s: float = Field(
-        60.0, gt=0, description="Seconds between two adjustments of commit counts (Γ)."
+        60.0, ge=SHORTEST_PERIOD_S, description="Seconds between two adjustments of commit counts (Γ)."
     )
     training: TrainingSpec = Field(TrainingSpec())
     target: TargetSpec | None = None
