@@ -39,7 +39,9 @@ class Scenario(Settings):
     data: Path = Field(Path("offbeat-data"), description="Folder with data sets; handed to the task.")
     devices: tuple[DeviceGroup, ...]
     training: Training = Field(Training())
-    check_period_s: float = Field(60.0, ge=SHORTEST_PERIOD_S, description="Γ: seconds between two adjustments of counts.")
+    check_period_s: float = Field(
+        60.0, ge=SHORTEST_PERIOD_S, description="Γ: seconds between two adjustments of counts."
+    )
     target: Target
     limit_s: float = Field(description="Virtual seconds after which a run ends without its target.")
     evaluate_every_s: float = Field(1.0, description="Virtual seconds between evaluations.")
