@@ -26,7 +26,6 @@ from offbeat_core.errors import ExitCode
 NAME = "allocation"
 ABOUT = "solving for 10,000 and 100,000 learners, and for 1,000 by the full-cycle rule, on one core"
 
-SAMPLES_EACH = 3000
 RUNS = 3
 ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL")}
 
@@ -42,14 +41,30 @@ class Load:
     limit_s: float
 
 
+@dataclass(frozen=True)
+class Fleet:
+    """Samples for each learner on average, and bounds in shares of that; two speeds, or each has its own."""
+
+    samples_each: int
+    at_least: float
+    at_most: float
+    two_kinds: bool = False
+
+
+FLEETS = {
+    "mixed": Fleet(3000, 0.2, 3.0),
+    "narrow bounds": Fleet(3000, 0.5, 1.5),
+    "few samples": Fleet(30, 0.2, 3.0),
+    "two kinds": Fleet(3000, 0.2, 3.0, two_kinds=True),
+}
 LOADS = tuple(
     Load(learners, fleet, cycle_s, integer, limit_s)
-    for learners, integer, limit_s in (
-        (10_000, "maximal", 0.1),
-        (100_000, "maximal", 1.0),
-        (1000, "full-cycle", 3.0),
+    for learners, integer, limit_s, fleets in (
+        (10_000, "maximal", 0.1, tuple(FLEETS)),
+        (100_000, "maximal", 1.0, tuple(FLEETS)),
+        (1000, "full-cycle", 3.0, ("mixed", "two kinds")),
     )
-    for fleet in ("mixed", "two kinds")
+    for fleet in fleets
     for cycle_s in (7.5, 30.0)
 )
 
@@ -62,7 +77,7 @@ def main(argv: Sequence[str]) -> int:
     for load in LOADS:
         learners = load.learners // 100 if options.quick else load.learners
         answer = solve(
-            instance(learners, load.fleet, load.cycle_s), load.integer, 1 if options.quick else RUNS
+            instance(learners, FLEETS[load.fleet], load.cycle_s), load.integer, 1 if options.quick else RUNS
         )
         rows.append(row(load, learners, answer))
         harness.progress(f"{load.integer}, {learners} learners: z = {answer['max_staleness']}")
@@ -71,40 +86,36 @@ def main(argv: Sequence[str]) -> int:
     return harness.finish(NAME, bars, rows, is_default=not options.quick)
 
 
-def instance(learners: int, fleet: str, cycle_s: float) -> dict[str, Any]:
-    """As a user's file. "mixed": speeds that differ by up to 20, each learner with a link of its own.
-    "two kinds": half of them at 2.4 GHz and half at 700 MHz, as in the published setting."""
-    bounds = {"min_samples": SAMPLES_EACH // 5, "max_samples": 3 * SAMPLES_EACH}
-    rng = np.random.default_rng(0)
-    if fleet == "mixed":
-        members = [
-            {
-                "name": f"learner-{k}",
-                "compute_s_per_sample_update": float(2e-4 * 20 ** rng.random()),
-                "transfer_s_per_sample": float(rng.uniform(1e-5, 5e-5)),
-                "fixed_s": float(rng.uniform(0.05, 0.1)),
-                **bounds,
-            }
-            for k in range(learners)
-        ]
-    else:
+def instance(learners: int, fleet: Fleet, cycle_s: float) -> dict[str, Any]:
+    """As a user's file. Each learner has its own speed and link; or half of them are at 2.4 GHz and half
+    at 700 MHz, as in the published setting. Samples take the longer the fewer there are."""
+    share = fleet.samples_each
+    bounds = {"min_samples": round(share * fleet.at_least), "max_samples": round(share * fleet.at_most)}
+    if fleet.two_kinds:
         members = [
             {
                 "name": name,
                 "count": learners // 2,
-                "compute_s_per_sample_update": seconds,
+                "compute_s_per_sample_update": seconds * 3000 / share,
                 "transfer_s_per_sample": 3.1615e-5,
                 "fixed_s": 0.09047,
                 **bounds,
             }
             for name, seconds in (("fast", 4.682233e-4), ("slow", 1.605337e-3))
         ]
-    return {
-        "mode": "parallelized",
-        "cycle_s": cycle_s,
-        "samples": SAMPLES_EACH * learners,
-        "learners": members,
-    }
+    else:
+        rng = np.random.default_rng(0)
+        members = [
+            {
+                "name": f"learner-{k}",
+                "compute_s_per_sample_update": float(2e-4 * 20 ** rng.random()) * 3000 / share,
+                "transfer_s_per_sample": float(rng.uniform(1e-5, 5e-5)),
+                "fixed_s": float(rng.uniform(0.05, 0.1)),
+                **bounds,
+            }
+            for k in range(learners)
+        ]
+    return {"mode": "parallelized", "cycle_s": cycle_s, "samples": share * learners, "learners": members}
 
 
 def solve(content: dict[str, Any], integer: str, runs: int) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from offbeat_scheduler.allocation.most_work import Choice, Options
 from offbeat_scheduler.allocation.problem import Floats, Ints
 
-MOST_VARIABLES = 64
+MOST_VARIABLES = 128
 LEARNERS_PER_KIND = 2
 
 

@@ -28,7 +28,8 @@ from offbeat_scheduler.allocation.problem import Floats, Ints
 FEW = 64
 FIRST_CORE = 24
 CORE_GROWS = 4
-HALVINGS = 50
+PRICE_RESOLUTION = 1e-10
+FEE_RESOLUTION = 1e-3
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,7 @@ class _Search:
             return self._price_at(0.0)[0], 0.0
         # Beyond this fee nobody looks at samples any more.
         most = 2.0 * float(self._t.max()) * float(np.where(self._real, self._options.hi, 0).max())
-        fee = _crossing(lambda fee: self._price_at(fee)[1] >= wanted, -most, most)
+        fee = _crossing(lambda fee: self._price_at(fee)[1] >= wanted, -most, most, FEE_RESOLUTION)
         return self._price_at(fee)[0], fee
 
     def _price_at(self, fee: float) -> tuple[float, float]:
@@ -153,7 +154,9 @@ class _Search:
         step = 1.0
         while self._wanted(top - step, fee)[0] < total and step < 1e15:
             step *= 4
-        price = _crossing(lambda price: self._wanted(price, fee)[0] >= total, top - step, top)
+        price = _crossing(
+            lambda price: self._wanted(price, fee)[0] >= total, top - step, top, PRICE_RESOLUTION
+        )
         more, updates = self._wanted(price, fee)
         less, updates_less = self._wanted(_just_above(price), fee)
         part = min(1.0, max(0.0, (more - total) / (more - less))) if more > less else 0.0
@@ -257,10 +260,9 @@ class _Search:
         return moves
 
 
-def _crossing(holds: Callable[[float], bool], low: float, high: float) -> float:
+def _crossing(holds: Callable[[float], bool], low: float, high: float, resolution: float) -> float:
     """About the largest number for which it holds: at `low` it does, at `high` not."""
-    for _ in range(HALVINGS):
-        middle = (low + high) / 2
+    while high - low > resolution and low < (middle := (low + high) / 2) < high:
         if holds(middle):
             low = middle
         else:
@@ -269,4 +271,4 @@ def _crossing(holds: Callable[[float], bool], low: float, high: float) -> float:
 
 
 def _just_above(price: float) -> float:
-    return price + 1e-12 * (1 + abs(price))
+    return price + 2 * PRICE_RESOLUTION + 1e-12 * abs(price)
