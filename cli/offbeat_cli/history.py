@@ -47,6 +47,7 @@ class PlanSeen:
         groups: members of each, where devices wait only for their own group.
         round: its number, where everyone commits once and then rests.
         batches: samples per local update, where they are not the run's.
+        passes, samples: in a commit, and in each of its passes, where samples are allotted.
     """
 
     at_s: float
@@ -55,6 +56,9 @@ class PlanSeen:
     groups: tuple[frozenset[str], ...] = ()
     round: int | None = None
     batches: Mapping[str, int] = field(default_factory=dict)
+    passes: Mapping[str, int] = field(default_factory=dict)
+    samples: Mapping[str, int] = field(default_factory=dict)
+    allotment: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -216,6 +220,11 @@ def _add_plan(history: History, plan: dict[str, Any], at: float) -> None:
             groups=tuple(frozenset(group["members"]) for group in plan.get("groups", ())),
             round=plan.get("round"),
             batches=plan.get("batches", {}),
+            passes={
+                name: int(kind["Passes"]["passes"]) for name, kind in triggers.items() if "Passes" in kind
+            },
+            samples=plan.get("samples", {}),
+            allotment=plan.get("allotment"),
         )
     )
 

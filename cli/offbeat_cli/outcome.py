@@ -112,6 +112,11 @@ def result(status: pb.Status, wall_s: float, speeds: dict[str, float] | None = N
                 "step_s": round(worker.report.step_s, 5),
                 "commit_s": round(worker.report.commit_s, 5),
                 "train_loss": round(worker.report.train_loss, 5),
+                **(
+                    {"allotted_samples": worker.allotted_samples, "allotted_passes": worker.allotted_passes}
+                    if worker.allotted_samples
+                    else {}
+                ),
                 **({"error": worker.error} if worker.error else {}),
             }
         )

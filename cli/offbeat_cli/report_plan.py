@@ -1,7 +1,7 @@
 """What the plans of a run said about who trains how much, for the report.
 
 Under ADSP or a plain barrier there is nothing to say: all devices train all the time, by one
-rule. Rounds, groups, batches by speed, and local updates that change are shown.
+rule. Rounds, groups, batches by speed, allotted samples, and local updates that change are shown.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from offbeat_cli.history import History
+from offbeat_cli.history import History, PlanSeen
 
 
 @dataclass(frozen=True)
@@ -52,10 +52,31 @@ def read(history: History) -> PlanTable | None:
     if batches:
         text.append("The batch follows each device's speed.")
         columns["batch"] = [str(batches.get(name, "-")) for name in names]
+    if any(plan.samples for plan in plans):
+        text.append(_promised([plan for plan in plans if plan.allotment]))
+        columns["passes a cycle"] = [
+            _shown([plan.passes[name] for plan in plans if name in plan.passes]) for name in names
+        ]
+        columns["samples a pass"] = [
+            _shown([plan.samples[name] for plan in plans if name in plan.samples]) for name in names
+        ]
     if len(columns) == 1:
         return None
     rows = [list(row) for row in zip(*columns.values(), strict=True)]
     return PlanTable(" ".join(text), list(columns), rows, changes)
+
+
+def _promised(plans: list[PlanSeen]) -> str:
+    text = "Samples and passes are allotted anew for each cycle, by each device's measured speed."
+    found = [plan.allotment for plan in plans if plan.allotment]
+    if not found:
+        return text
+    idle = sum(float(one["idle_share"]) for one in found) / len(found)
+    most = max(float(one["max_staleness"]) for one in found)
+    return (
+        f"{text} A cycle is {float(found[-1]['cycle_s']):g} s; as planned, devices were idle for "
+        f"{idle:.1%} of it, and their passes differed by {most:g} at most."
+    )
 
 
 def _shown(steps: list[int]) -> str:

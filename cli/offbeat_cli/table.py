@@ -166,6 +166,8 @@ def _head(status: pb.Status) -> RenderableType:
         grid.add_row("rate", Text(_rate(status)))
     elif status.sync:
         grid.add_row("commits", Text(f"{status.commits}"))
+    if status.HasField("allotment"):
+        grid.add_row("cycle", Text(_cycle(status.allotment)))
     if status.evaluations or status.loss:
         grid.add_row("model", Text(_quality(status)))
         target = outcome.target_of(status)
@@ -173,6 +175,13 @@ def _head(status: pb.Status) -> RenderableType:
             bar = ProgressBar(total=target.accuracy, completed=min(status.metric, target.accuracy))
             grid.add_row("", Constrain(bar, BAR))
     return Group(title, grid)
+
+
+def _cycle(found: pb.Allotment) -> str:
+    return (
+        f"{found.cycle_s:g} s; planned: idle {found.idle_share:.1%}, staleness at most "
+        f"{found.max_staleness:g}, {found.average_staleness:.2f} on average"
+    )
 
 
 def _devices(status: pb.Status) -> RenderableType:
@@ -187,10 +196,12 @@ def _devices(status: pb.Status) -> RenderableType:
             Column("commit", 1),
             Column("wait"),
             Column("loss", 4),
+            *([Column("allotted", 6)] if status.HasField("allotment") else []),
             Column("state", right=False),
         ]
     )
     for worker in status.workers:
+        allotted = f"{worker.allotted_passes} × {worker.allotted_samples}" if worker.allotted_passes else "-"
         share = outcome.shares(worker.report)
         phase = _worker_phase(worker)
         table.add(
@@ -201,6 +212,7 @@ def _devices(status: pb.Status) -> RenderableType:
             *(f"{share[name]:.1%}" for name in ("compute", "paced", "commit")),
             Text(f"{share['wait']:.1%}", style="red" if share["wait"] > WAITS else "green"),
             f"{worker.report.train_loss:.4f}" if worker.report.steps else "-",
+            *([allotted] if status.HasField("allotment") else []),
             Text(phase, style="red" if worker.error or not worker.attached else STYLES.get(phase, "")),
         )
     return table

@@ -285,6 +285,32 @@ def test_groups_and_batches_are_shown_for_each_device(folder):
     ]
 
 
+def test_allotted_samples_and_passes_are_shown_with_what_was_promised(folder):
+    allotment = {"cycle_s": 6.0, "idle_share": 0.01, "max_staleness": 2, "average_staleness": 1.0}
+    passes = {"worker-1": {"Passes": {"passes": 1}}, "worker-2": {"Passes": {"passes": 3}}}
+    text, rows = _with_plans(
+        folder,
+        {
+            "triggers": {name: {"Passes": {"passes": 1}} for name in passes},
+            "samples": {"worker-1": 64},
+            "round": 1,
+        },
+        {
+            "triggers": passes,
+            "samples": {"worker-1": 240, "worker-2": 320},
+            "round": 2,
+            "allotment": allotment,
+        },
+    )
+    assert rows == [
+        ["device", "rounds", "passes a cycle", "samples a pass"],
+        ["worker-1", "2", "1", "64 → 240"],
+        ["worker-2", "2", "1 → 3", "320"],
+    ]
+    assert "idle for 1.0% of it" in text
+    assert "differed by 2 at most" in text
+
+
 def test_a_folder_without_a_log_is_an_error(tmp_path):
     with pytest.raises(OffbeatError, match=re.escape(str(tmp_path / "events.jsonl"))):
         report.write(tmp_path)

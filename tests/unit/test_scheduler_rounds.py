@@ -7,7 +7,7 @@ from offbeat.v1 import scheduler_pb2 as pb
 from offbeat_scheduler import metrics
 from offbeat_scheduler.models import make_model
 from offbeat_scheduler.replay import replay
-from offbeat_scheduler.sync import Fold, Gate, Grid, Group, Passes, Plan, Steps
+from offbeat_scheduler.sync import Allotment, Fold, Gate, Grid, Group, Passes, Plan, Steps
 from support.scheduler_world import World, grid_plan
 
 W = pb.WorkerReport
@@ -397,6 +397,31 @@ def test_samples_and_a_learning_rate_of_its_own_go_to_that_worker(tmp_path):
     rates["w1"] = 3.0
     evaluator.evaluate(2, 1.0)
     assert world.last("w1").learning_rate == 0.75
+
+
+def test_an_allotment_is_in_status_and_metrics(tmp_path):
+    world = World(tmp_path)
+    promised = Allotment(6.0, {"w1": 5.9, "w2": 5.8}, 2.0, 2.0, 0.025)
+
+    def plan(fleet):
+        triggers = {"w1": Passes(3), "w2": Passes(1)}
+        return Plan(triggers, Gate(0, 6.6), samples={"w1": 80, "w2": 240}, allotment=promised)
+
+    planned(world, plan, 2)
+    status = world.status()
+    assert status.allotment.cycle_s == 6.0
+    assert [(w.allotted_passes, w.allotted_samples, w.allotted_s) for w in status.workers] == [
+        (3, 80, 5.9),
+        (1, 240, 5.8),
+    ]
+    shown = {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in metrics.families(status)
+        for sample in family.samples
+    }
+    assert shown["offbeat_allotment_max_staleness",] == 2.0
+    assert shown["offbeat_allotment_idle_share",] == 0.025
+    assert shown["offbeat_worker_allotted_samples", "w2"] == 240
 
 
 @pytest.mark.parametrize("weight", ["equal", "samples", "data", "per_step"])

@@ -102,6 +102,16 @@ def _search(status: pb.Status) -> Iterator[Metric]:
     yield _gauge("check_period_seconds", "Between two adjustments of commit counts.", status.check_period_s)
     # No counter: a search keeps its last ones only, so this may fall.
     yield _gauge("probes", "Rates tried by the search, of late.", len(status.probes))
+    if status.HasField("allotment"):
+        found = status.allotment
+        yield _gauge(
+            "allotment_cycle_seconds", "T, of which samples and passes fill the most.", found.cycle_s
+        )
+        yield _gauge(
+            "allotment_max_staleness", "Largest difference of two workers' passes.", found.max_staleness
+        )
+        yield _gauge("allotment_average_staleness", "Mean over pairs of workers.", found.average_staleness)
+        yield _gauge("allotment_idle_share", "Of the cycle, planned, the mean worker's.", found.idle_share)
     if status.probes:
         yield _gauge("probe_reward", "Of the last probe.", status.probes[-1].reward)
         yield _gauge("probe_rate", "Commits per check period in the last probe.", status.probes[-1].rate)
@@ -137,6 +147,10 @@ def _workers(status: pb.Status) -> Iterator[Metric]:
     yield gauges("train_loss", "Smoothed; its data stays on the device.", [r.train_loss for r in reports])
     yield gauges("staleness", "Versions that its last commit was behind.", [w.staleness for w in workers])
     yield gauges("interval_seconds", "Commit interval in force for it.", [w.interval_s for w in workers])
+    if status.HasField("allotment"):
+        yield gauges("allotted_samples", "In each pass of this cycle.", [w.allotted_samples for w in workers])
+        yield gauges("allotted_passes", "In this cycle.", [w.allotted_passes for w in workers])
+        yield gauges("allotted_seconds", "That they are to take.", [w.allotted_s for w in workers])
     yield gauges(
         "resting",
         "1 while the plan lets it rest.",

@@ -8,6 +8,7 @@ from offbeat_scheduler.fleet import Stage, Worker
 from offbeat_scheduler.hub import Hub
 from offbeat_scheduler.run import Phase, Run
 from offbeat_scheduler.stop import Outcome
+from offbeat_scheduler.sync import Passes, Plan
 
 _PHASES = {
     Phase.WAITING: pb.Status.WAITING,
@@ -72,6 +73,11 @@ def _add_plan(status: pb.Status, run: Run) -> None:
         return
     status.commit_rate = plan.commit_rate
     status.interval_s = plan.interval_s
+    if plan.allotment is not None:
+        status.allotment.cycle_s = plan.allotment.cycle_s
+        status.allotment.max_staleness = plan.allotment.max_staleness
+        status.allotment.average_staleness = plan.allotment.average_staleness
+        status.allotment.idle_share = plan.allotment.idle_share
     for probe in plan.probes:
         status.probes.add(
             rate=probe.rate,
@@ -123,6 +129,16 @@ def _add_workers(status: pb.Status, hub: Hub) -> None:
         )
         if hub.run is not None and worker.stage is Stage.TRAINING:
             item.interval_s = hub.run.planner.interval_s(name)
+            _add_allotment(item, hub.run.planner.plan)
+
+
+def _add_allotment(item: pb.WorkerStatus, plan: Plan | None) -> None:
+    if plan is None or item.name not in plan.samples:
+        return
+    trigger = plan.triggers.get(item.name)
+    item.allotted_samples = plan.samples[item.name]
+    item.allotted_passes = trigger.passes if isinstance(trigger, Passes) else 0
+    item.allotted_s = plan.allotment.busy_s.get(item.name, 0.0) if plan.allotment else 0.0
 
 
 def _error(worker: Worker) -> str:

@@ -313,7 +313,7 @@ class Event(_message.Message):
     def __init__(self, json: _Optional[str] = ...) -> None: ...
 
 class Status(_message.Message):
-    __slots__ = ("phase", "run_id", "run_name", "outcome", "message", "elapsed_s", "sync", "check_period_s", "commit_rate", "interval_s", "loss", "metric", "metric_name", "evaluated", "target", "time_to_target_s", "reached", "commits", "version", "active_trainers", "workers", "probes", "evaluations", "model_path", "best_model_path", "best_loss", "best_metric", "effective_yaml", "parameter_server_attached", "evaluator_attached", "warnings")
+    __slots__ = ("phase", "run_id", "run_name", "outcome", "message", "elapsed_s", "sync", "check_period_s", "commit_rate", "interval_s", "loss", "metric", "metric_name", "evaluated", "target", "time_to_target_s", "reached", "commits", "version", "active_trainers", "workers", "probes", "evaluations", "model_path", "best_model_path", "best_loss", "best_metric", "effective_yaml", "parameter_server_attached", "evaluator_attached", "warnings", "allotment")
     class Phase(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         PHASE_UNSPECIFIED: _ClassVar[Status.Phase]
@@ -373,6 +373,7 @@ class Status(_message.Message):
     PARAMETER_SERVER_ATTACHED_FIELD_NUMBER: _ClassVar[int]
     EVALUATOR_ATTACHED_FIELD_NUMBER: _ClassVar[int]
     WARNINGS_FIELD_NUMBER: _ClassVar[int]
+    ALLOTMENT_FIELD_NUMBER: _ClassVar[int]
     phase: Status.Phase
     run_id: str
     run_name: str
@@ -404,10 +405,23 @@ class Status(_message.Message):
     parameter_server_attached: bool
     evaluator_attached: bool
     warnings: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, phase: _Optional[_Union[Status.Phase, str]] = ..., run_id: _Optional[str] = ..., run_name: _Optional[str] = ..., outcome: _Optional[_Union[Status.Outcome, str]] = ..., message: _Optional[str] = ..., elapsed_s: _Optional[float] = ..., sync: _Optional[str] = ..., check_period_s: _Optional[float] = ..., commit_rate: _Optional[float] = ..., interval_s: _Optional[float] = ..., loss: _Optional[float] = ..., metric: _Optional[float] = ..., metric_name: _Optional[str] = ..., evaluated: bool = ..., target: _Optional[str] = ..., time_to_target_s: _Optional[float] = ..., reached: bool = ..., commits: _Optional[int] = ..., version: _Optional[int] = ..., active_trainers: _Optional[int] = ..., workers: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., probes: _Optional[_Iterable[_Union[Probe, _Mapping]]] = ..., evaluations: _Optional[_Iterable[_Union[EvaluationPoint, _Mapping]]] = ..., model_path: _Optional[str] = ..., best_model_path: _Optional[str] = ..., best_loss: _Optional[float] = ..., best_metric: _Optional[float] = ..., effective_yaml: _Optional[str] = ..., parameter_server_attached: bool = ..., evaluator_attached: bool = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
+    allotment: Allotment
+    def __init__(self, phase: _Optional[_Union[Status.Phase, str]] = ..., run_id: _Optional[str] = ..., run_name: _Optional[str] = ..., outcome: _Optional[_Union[Status.Outcome, str]] = ..., message: _Optional[str] = ..., elapsed_s: _Optional[float] = ..., sync: _Optional[str] = ..., check_period_s: _Optional[float] = ..., commit_rate: _Optional[float] = ..., interval_s: _Optional[float] = ..., loss: _Optional[float] = ..., metric: _Optional[float] = ..., metric_name: _Optional[str] = ..., evaluated: bool = ..., target: _Optional[str] = ..., time_to_target_s: _Optional[float] = ..., reached: bool = ..., commits: _Optional[int] = ..., version: _Optional[int] = ..., active_trainers: _Optional[int] = ..., workers: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., probes: _Optional[_Iterable[_Union[Probe, _Mapping]]] = ..., evaluations: _Optional[_Iterable[_Union[EvaluationPoint, _Mapping]]] = ..., model_path: _Optional[str] = ..., best_model_path: _Optional[str] = ..., best_loss: _Optional[float] = ..., best_metric: _Optional[float] = ..., effective_yaml: _Optional[str] = ..., parameter_server_attached: bool = ..., evaluator_attached: bool = ..., warnings: _Optional[_Iterable[str]] = ..., allotment: _Optional[_Union[Allotment, _Mapping]] = ...) -> None: ...
+
+class Allotment(_message.Message):
+    __slots__ = ("cycle_s", "max_staleness", "average_staleness", "idle_share")
+    CYCLE_S_FIELD_NUMBER: _ClassVar[int]
+    MAX_STALENESS_FIELD_NUMBER: _ClassVar[int]
+    AVERAGE_STALENESS_FIELD_NUMBER: _ClassVar[int]
+    IDLE_SHARE_FIELD_NUMBER: _ClassVar[int]
+    cycle_s: float
+    max_staleness: float
+    average_staleness: float
+    idle_share: float
+    def __init__(self, cycle_s: _Optional[float] = ..., max_staleness: _Optional[float] = ..., average_staleness: _Optional[float] = ..., idle_share: _Optional[float] = ...) -> None: ...
 
 class WorkerStatus(_message.Message):
-    __slots__ = ("name", "attached", "report", "commits", "steps_per_s", "staleness", "device", "error", "interval_s", "shard", "shards")
+    __slots__ = ("name", "attached", "report", "commits", "steps_per_s", "staleness", "device", "error", "interval_s", "shard", "shards", "allotted_samples", "allotted_passes", "allotted_s")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ATTACHED_FIELD_NUMBER: _ClassVar[int]
     REPORT_FIELD_NUMBER: _ClassVar[int]
@@ -419,6 +433,9 @@ class WorkerStatus(_message.Message):
     INTERVAL_S_FIELD_NUMBER: _ClassVar[int]
     SHARD_FIELD_NUMBER: _ClassVar[int]
     SHARDS_FIELD_NUMBER: _ClassVar[int]
+    ALLOTTED_SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    ALLOTTED_PASSES_FIELD_NUMBER: _ClassVar[int]
+    ALLOTTED_S_FIELD_NUMBER: _ClassVar[int]
     name: str
     attached: bool
     report: WorkerReport
@@ -430,7 +447,10 @@ class WorkerStatus(_message.Message):
     interval_s: float
     shard: int
     shards: int
-    def __init__(self, name: _Optional[str] = ..., attached: bool = ..., report: _Optional[_Union[WorkerReport, _Mapping]] = ..., commits: _Optional[int] = ..., steps_per_s: _Optional[float] = ..., staleness: _Optional[int] = ..., device: _Optional[_Union[DeviceInfo, _Mapping]] = ..., error: _Optional[str] = ..., interval_s: _Optional[float] = ..., shard: _Optional[int] = ..., shards: _Optional[int] = ...) -> None: ...
+    allotted_samples: int
+    allotted_passes: int
+    allotted_s: float
+    def __init__(self, name: _Optional[str] = ..., attached: bool = ..., report: _Optional[_Union[WorkerReport, _Mapping]] = ..., commits: _Optional[int] = ..., steps_per_s: _Optional[float] = ..., staleness: _Optional[int] = ..., device: _Optional[_Union[DeviceInfo, _Mapping]] = ..., error: _Optional[str] = ..., interval_s: _Optional[float] = ..., shard: _Optional[int] = ..., shards: _Optional[int] = ..., allotted_samples: _Optional[int] = ..., allotted_passes: _Optional[int] = ..., allotted_s: _Optional[float] = ...) -> None: ...
 
 class Probe(_message.Message):
     __slots__ = ("rate", "interval_s", "start_s", "end_s", "loss_start", "loss_end", "reward", "chosen")
