@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from offbeat.v1 import scheduler_pb2 as pb
+from offbeat_cli.simulator.replaying import replayed
 from support.fleet import Fleet, Phase, of, training
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
@@ -97,6 +98,9 @@ def test_a_run_whose_parameter_server_was_killed_goes_on_from_its_checkpoint(
         made = len(before.evaluations)
         fleet.until(lambda s, made=made: len(s.evaluations) > made, "it is evaluated")  # type: ignore[misc]
     assert fleet.stop_run().model_path.endswith(f"{run}/model.safetensors")
+    events, differing = replayed(fleet.folder / "scheduler" / run)
+    assert events > 10
+    assert differing == 0
     assert fleet.log("worker-1").count("Traceback") == 0
 
 
