@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from offbeat_core.errors import OffbeatError
 from offbeat_scheduler.allocation import INTEGERS, SCHEMES, Energy, Problem, solve
-from offbeat_scheduler.allocation.limits import Limits
+from offbeat_scheduler.allocation.limits import ROUNDING, Budget, Limits
 from offbeat_scheduler.allocation.solution import average_staleness
 from support.allocation import fleet, published
 
@@ -147,6 +147,31 @@ def test_samples_by_updates_and_updates_by_samples_are_inverses(
             for samples in (least - 1, least)
         ]
         assert filled[0] < share <= filled[1] * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("ulps", [-1, 0, 1])
+def test_an_ulp_around_the_limit_floors_agree_with_what_fits(ulps: int) -> None:
+    """Limits that are just used up: there quotients come out on either side of a whole number."""
+    rng = np.random.default_rng(0)
+    count = 5000
+    tau, samples = rng.integers(1, 30, count), rng.integers(2, 3000, count)
+    compute, transfer = rng.uniform(1e-4, 0.1, count), rng.uniform(0, 0.01, count)
+    fixed = rng.uniform(0, 0.5, count)
+    used = compute * (tau * samples) + transfer * samples + fixed
+    for share in (1 + ROUNDING, 0.98 * (1 - ROUNDING)):
+        limit = used / share
+        if ulps:
+            limit = np.nextafter(limit, ulps * np.inf)
+        limits = Limits((Budget(compute, transfer, fixed, limit, "s"),))
+        most, updates = limits.samples_at(tau), limits.updates_on(samples)
+        assert limits.fits(tau, most).all()
+        assert not limits.fits(tau, most + 1).any()
+        assert limits.fits(updates, samples).all()
+        assert not limits.fits(updates + 1, samples).any()
+        least = limits.samples_filling(tau, 0.98)
+        full = limit * (0.98 * (1 - ROUNDING))
+        assert (limits.budgets[0].use(tau, least) >= full).all()
+        assert (limits.budgets[0].use(tau, least - 1) < full).all()
 
 
 # ---- what is infeasible -----------------------------------------------------------

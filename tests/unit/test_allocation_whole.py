@@ -51,6 +51,33 @@ def test_where_a_sample_more_costs_many_updates_the_least_staleness_is_found_too
     assert solve(small.problem).max_staleness == small.maximal()
 
 
+@settings(max_examples=80, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(2, 8), st.integers(1, 6), st.sampled_from([3, 30]))
+def test_no_range_is_skipped_that_is_better(seed: int, learners: int, most: int, pace: int) -> None:
+    """Against a look at each a: with few samples and many updates the best one lies far below A."""
+    rng = np.random.default_rng(seed)
+    low = rng.integers(1, 3, learners)
+    high = low + rng.integers(0, most + 1, learners)
+    compute = rng.uniform(0.5, 1.5, learners) / pace
+    names = [str(k) for k in range(learners)]
+    nothing = np.zeros(learners)
+    total = int(rng.integers(low.sum(), high.sum() + 1))
+    problem = Problem(names, compute, nothing, nothing, low, high, total, float(high.max()))
+    limits = Limits.of(problem)
+    if not solve(problem).feasible:
+        return
+    best, b = None, 1
+    while maximal.lowest(problem, limits, b).sum() > total or (limits.updates_on(high) > b).any():
+        b += 1
+    for a in range(1, int(limits.updates_on(low).min()) + 1):
+        hi = maximal.highest(problem, limits, a)
+        if hi.sum() >= total:
+            z = max(b, int(limits.updates_on(hi).max())) - a
+            best = z if best is None else min(best, z)
+    least, greatest = maximal.best_range(problem, limits)
+    assert greatest - least == best == solve(problem).max_staleness
+
+
 def test_a_range_that_no_sample_count_of_some_learner_makes_is_not_taken() -> None:
     """With 3 samples learner-0 makes 33 updates, with 2 it makes 50: never 40, which suits learner-1."""
     problem = Problem(["0", "1"], [0.1, 0.025], [0, 0], [0, 0], [2, 5], [3, 13], 13, 10.0)
