@@ -169,3 +169,23 @@ def test_processes_end_with_the_command_and_finished_runs_stay(tmp_path, sent):
         assert time.monotonic() < deadline, "a process outlived the command"
         time.sleep(0.1)
     assert (out / "runs").is_dir()
+
+
+def test_ctrl_c_while_its_processes_start_is_said_in_a_line(tmp_path):
+    process = subprocess.Popen(
+        command(write(tmp_path, loss=1e-9, limit_s=100_000), "--workers", 2),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        deadline = time.monotonic() + 120
+        while len(psutil.Process(process.pid).children()) < 3:  # two, and one that keeps track of them
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        said, _ = process.communicate(timeout=120)
+    finally:
+        process.kill()
+    assert said.splitlines() == ["nothing is kept; with --out DIR it would be", "interrupted"]

@@ -15,7 +15,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -64,11 +64,13 @@ def run_all(scenario: Scenario, jobs: Sequence[Job], workers: int, take: Callabl
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     notes: Any = context.Queue()
+    others = set(multiprocessing.active_children())
     pool = ProcessPoolExecutor(workers, context, _begin, (theirs, notes))
     running: dict[Future[Any], int] = {}
     try:
-        for number, (entry, seed) in enumerate(jobs):
-            running[pool.submit(_work, scenario, entry, seed, number)] = number
+        with _uninterrupted():
+            for number, (entry, seed) in enumerate(jobs):
+                running[pool.submit(_work, scenario, entry, seed, number)] = number
         while running:
             ended, _ = wait(running, LOOK_EVERY_S, FIRST_COMPLETED)
             _drain(notes, take)
@@ -84,9 +86,24 @@ def run_all(scenario: Scenario, jobs: Sequence[Job], workers: int, take: Callabl
         finished = not running
         if not finished:  # interrupted, or failed: nobody waits for the others
             ours.close()
+            for process in set(multiprocessing.active_children()) - others:
+                process.kill()  # one that is still starting would complain of what is gone
         pool.shutdown(wait=finished, cancel_futures=True)
         ours.close()
         theirs.close()
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Processes that are started meanwhile hear no Ctrl-C from the first moment on; we hear it at the end."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _drain(notes: Any, take: Callable[[int, Note], None]) -> None:
