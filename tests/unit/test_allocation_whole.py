@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from offbeat_core.errors import OffbeatError
@@ -51,18 +51,22 @@ def test_where_a_sample_more_costs_many_updates_the_least_staleness_is_found_too
     assert solve(small.problem).max_staleness == small.maximal()
 
 
-@settings(max_examples=80, deadline=None)
-@given(st.integers(0, 2**32 - 1), st.integers(2, 8), st.integers(1, 6), st.sampled_from([3, 30]))
-def test_no_range_is_skipped_that_is_better(seed: int, learners: int, most: int, pace: int) -> None:
-    """Against a look at each a: with few samples and many updates the best one lies far below A."""
+@settings(max_examples=60, deadline=None)
+@example(328, 2, 6)  # better by 1 only
+@example(9, 2, 12)
+@given(st.integers(0, 2**32 - 1), st.integers(2, 5), st.integers(4, 12))
+def test_no_range_is_skipped_that_is_better(seed: int, learners: int, wide: int) -> None:
+    """Against a look at each a. Some learners hold few samples that take long, others many that don't: the
+    best a lies below A where the former jump over it."""
     rng = np.random.default_rng(seed)
+    fine = np.where(rng.random(learners) < 0.5, 1, 8)
     low = rng.integers(1, 3, learners)
-    high = low + rng.integers(0, most + 1, learners)
-    compute = rng.uniform(0.5, 1.5, learners) / pace
+    high = (low + rng.integers(0, wide + 1, learners)) * fine
+    compute = rng.uniform(0.5, 1.5, learners) / (30 * fine)
     names = [str(k) for k in range(learners)]
     nothing = np.zeros(learners)
     total = int(rng.integers(low.sum(), high.sum() + 1))
-    problem = Problem(names, compute, nothing, nothing, low, high, total, float(high.max()))
+    problem = Problem(names, compute, nothing, nothing, low, high, total, float(wide))
     limits = Limits.of(problem)
     if not solve(problem).feasible:
         return
