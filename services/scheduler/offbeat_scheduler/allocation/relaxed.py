@@ -46,18 +46,14 @@ def point(problem: Problem, limits: Limits) -> Point:
     def division(common: float) -> Floats:
         return np.clip(limits.room(common), low, high)
 
-    # Down to neighbouring floats: at `below` the division is at least d, at `above` at most.
+    # Down to neighbouring floats: the division differs from d by rounding only.
     below, above = 1.0, max(1.0, float(limits.pace(low).max()))
     while below < (middle := (below + above) / 2) < above:
         if division(middle).sum() >= problem.samples:
             below = middle
         else:
             above = middle
-    more, less = division(below), division(above)
-    # What is left between the two is rounding.
-    gap = float(more.sum() - less.sum())
-    part = min(1.0, max(0.0, (problem.samples - float(less.sum())) / gap)) if gap > 0 else 0.0
-    samples = less + part * (more - less)
+    samples = division(above)
     room = limits.room(above)
     free = (room > low) & (room < high)
     return Point(above, samples, np.where(free, above, limits.pace(samples)))
