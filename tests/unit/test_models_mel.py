@@ -176,3 +176,18 @@ def test_bounds_that_cannot_be_kept_are_refused_or_said():
     plan = model.decide(Fleet(6.4, devices, closed=1))
     assert plan.resting == {"a"}
     assert "58 samples at most, and 600 are the least" in plan.notes[0]
+
+
+@pytest.mark.parametrize("per_sample_s", [1e-9, 1e-7, 1e-5])
+def test_learners_that_could_make_any_number_of_passes_still_get_a_plan(per_sample_s):
+    model = make("mel-async", cycle_s=60.0)
+    devices = {name: Device(name, shard_samples=400, commit_s=0.1) for name in ("a", "b", "c")}
+    model.decide(Fleet(0.0, devices))
+    devices = {
+        name: replace(device, samples=6400, trained_s=6400 * per_sample_s * factor)
+        for factor, (name, device) in enumerate(devices.items(), 1)
+    }
+    plan = model.decide(Fleet(60.0, devices, closed=1))
+    check(plan, Fleet(60.0, devices, closed=1))
+    assert plan.triggers.keys() == devices.keys()
+    assert plan.allotment.idle_share < 0.03

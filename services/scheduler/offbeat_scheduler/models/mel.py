@@ -33,6 +33,13 @@ GRACE = 0.1
 FIRST_BATCHES = 8
 """What a learner's first pass is over."""
 
+MOST_FULL_CYCLE = 200
+"""The full-cycle rule takes seconds for a thousand learners, in which the scheduler hears nobody."""
+
+MOST_PASSES = 2000
+"""Where a learner could make more passes than this, the full-cycle rule has too many ways to choose from; with
+so many passes the maximal rule leaves next to no time idle."""
+
 SHARE = 0.5
 """Of the samples that the learners hold, so many are trained on in a cycle: there is room to shift them."""
 
@@ -154,7 +161,7 @@ class MEL(SyncModel):
             allocation.problem.names, allocation.tau.tolist(), allocation.samples.tolist(), strict=True
         ):
             if updates >= 1:
-                tau[name], samples[name] = int(updates), int(count)
+                tau[name], samples[name] = min(int(updates), MOST_32), int(count)
             else:
                 reasons[name] = (
                     f"{name} rests in this cycle: in {self._cycle_s:g} s it makes no update on {count} "
@@ -211,7 +218,11 @@ class MEL(SyncModel):
             samples=max(least, min(wanted, most)),
             cycle_s=self._cycle_s,
         )
-        found = solve(problem, self.scheme, self.integer, clock=_no_clock)
+        integer = self.integer
+        passes = (problem.cycle_s - problem.fixed) / problem.compute / problem.min_samples
+        if len(known) > MOST_FULL_CYCLE or passes.max() > MOST_PASSES:
+            integer = "maximal"
+        found = solve(problem, self.scheme, integer, clock=_no_clock)
         # Windows of the full-cycle rule may leave gaps, and equal samples may break a bound.
         return found if found.feasible else solve(problem, "async", "maximal", clock=_no_clock)
 
@@ -225,13 +236,14 @@ class MEL(SyncModel):
         goal = SHARE * sum(_held(device) for device, _ in known.values())
         needed = np.maximum(np.ceil(room / high), 1.0)
 
-        def total(tau: float) -> int:
+        def total(tau: int) -> int:
             return int(np.floor(room / np.maximum(tau, needed) + 1e-9).sum())
 
-        tau = 1.0
-        while total(tau + 1) >= goal:
-            tau += 1
-        return max(1, min((total(tau), total(tau + 1)), key=lambda d: abs(d - goal)))
+        low, high_tau = 1, 2 + int(room.sum() / goal)  # total(high_tau) < goal
+        while high_tau - low > 1:
+            middle = (low + high_tau) // 2
+            low, high_tau = (middle, high_tau) if total(middle) >= goal else (low, middle)
+        return max(1, min((total(low), total(high_tau)), key=lambda d: abs(d - goal)))
 
 
 def _held(device: Device) -> int:

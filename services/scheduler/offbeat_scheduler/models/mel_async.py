@@ -20,7 +20,7 @@ class MELAsync(MEL):
         integer: Literal["maximal", "full-cycle"] = Field(
             "full-cycle",
             description="full-cycle: everybody works 98 % of the cycle, where that is possible; maximal: "
-            "nobody could make one more pass.",
+            "nobody could make one more pass, as always with more than 200 learners.",
         )
 
     @property
