@@ -34,11 +34,11 @@ FIRST_BATCHES = 8
 """What a learner's first pass is over."""
 
 MOST_FULL_CYCLE = 200
-"""The full-cycle rule takes seconds for a thousand learners, in which the scheduler hears nobody."""
+"""The full-cycle rule may take seconds for a thousand learners, in which the scheduler hears nobody."""
 
 MOST_PASSES = 2000
-"""Where a learner could make more passes than this, the full-cycle rule has too many ways to choose from; with
-so many passes the maximal rule leaves next to no time idle."""
+"""Where a learner could make more passes than this, the full-cycle rule has too many ways to choose from;
+with so many passes the maximal rule leaves next to no time idle."""
 
 SHARE = 0.5
 """Of the samples that the learners hold, so many are trained on in a cycle: there is room to shift them."""
