@@ -95,15 +95,29 @@ def run_all(scenario: Scenario, jobs: Sequence[Job], workers: int, take: Callabl
 
 @contextlib.contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Processes that are started meanwhile hear no Ctrl-C from the first moment on; we hear it at the end."""
-    if not hasattr(signal, "pthread_sigmask"):  # Windows
-        yield
+    """Processes that are started meanwhile hear no Ctrl-C from the first moment on; we hear it at the end.
+
+    They inherit the mask. For us it is not enough: another thread may take the signal, and Python's
+    handler then interrupts this one, in the middle of a start.
+    """
+    if not hasattr(signal, "pthread_sigmask") or threading.current_thread() is not threading.main_thread():
+        yield  # Windows; or a program that calls us from a thread, which hears no Ctrl-C
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    heard = False
+
+    def hear(*_: object) -> None:
+        nonlocal heard
+        heard = True
+
+    handler = signal.signal(signal.SIGINT, hear)
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        signal.signal(signal.SIGINT, handler)
+    if heard:
+        raise KeyboardInterrupt
 
 
 def _drain(notes: Any, take: Callable[[int, Note], None]) -> None:
