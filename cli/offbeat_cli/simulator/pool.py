@@ -83,12 +83,12 @@ def run_all(scenario: Scenario, jobs: Sequence[Job], workers: int, take: Callabl
             "run fewer at a time (--workers 1), or fewer devices",
         ) from error
     finally:
-        finished = not running
-        if not finished:  # interrupted, or failed: nobody waits for the others
+        if running:  # interrupted, or failed: nobody waits for the others
             ours.close()
             for process in set(multiprocessing.active_children()) - others:
                 process.kill()  # one that is still starting would complain of what is gone
-        pool.shutdown(wait=finished, cancel_futures=True)
+        # They are gone at once. The executor's own thread, left alone, would meet closed pipes at our end.
+        pool.shutdown(wait=True, cancel_futures=True)
         ours.close()
         theirs.close()
 
