@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from offbeat_core.config import RunSettings, validate
+from offbeat_scheduler.plan_check import check
 from offbeat_scheduler.sync import Device, Fleet, Loss, Plan, SyncModel
 
 
@@ -22,6 +23,24 @@ def trio(commit_s: float = 0.05, hold_s: float = 0.005) -> dict[str, Device]:
     return {
         name: Device(name, step_s=step_s, commit_s=commit_s, hold_s=hold_s) for name, step_s in steps.items()
     }
+
+
+class Watched:
+    """A model with a note of each fleet that it saw and each plan that it gave; each is checked."""
+
+    def __init__(self, model: SyncModel) -> None:
+        self.model, self.run, self.digest = model, model.run, model.digest
+        self.seen: list[tuple[Fleet, Plan]] = []
+
+    def observe(self, loss: Loss) -> None:
+        self.model.observe(loss)
+
+    def decide(self, fleet: Fleet) -> Plan:
+        plan = self.model.decide(fleet)
+        if fleet.devices:
+            check(plan, fleet)
+        self.seen.append((fleet, plan))
+        return plan
 
 
 EVENTS_S = 0.5

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from offbeat_cli.simulator import PowerLaw, VirtualDevice, simulate
 from offbeat_core.errors import OffbeatError
 from offbeat_scheduler.models import make_model
+from offbeat_scheduler.models.learners import RESTS
 from offbeat_scheduler.plan_check import check
 from offbeat_scheduler.sync import Device, Fleet, Gate, Passes
-from support.virtual import run_settings
+from support.virtual import Watched, run_settings
 
 T = 6.0
 HELD = 640
@@ -25,23 +26,7 @@ def make(name, **options):
     return make_model(run.sync, run)
 
 
-class Watched:
-    """A model, and all plans that it gave; each is checked."""
-
-    def __init__(self, model):
-        self.model, self.run = model, model.run
-        self.seen = []
-
-    def observe(self, loss):
-        self.model.observe(loss)
-
-    def decide(self, fleet):
-        plan = self.model.decide(fleet)
-        if fleet.devices:
-            check(plan, fleet)
-        self.seen.append((fleet, plan))
-        return plan
-
+class Learning(Watched):
     def rounds(self):
         """The first plan of each cycle, with its time."""
         firsts = {}
@@ -59,7 +44,7 @@ FLEET = [
 
 
 def ran(name, fleet=FLEET, max_s=60, **options):
-    watched = Watched(make(name, **options))
+    watched = Learning(make(name, **options))
     result = simulate(
         watched.run,
         fleet,
@@ -127,8 +112,12 @@ def test_equal_samples_are_equal_and_who_has_no_update_is_told_so():
     watched, result = ran("mel-eta", late, max_s=120, samples=800)
     plans = [plan for _, plan in watched.rounds()[2:]]
     assert plans
-    assert all("snail" in plan.resting for plan in plans)
-    assert all("snail rests in this cycle" in " ".join(plan.notes) for plan in plans)
+    resting = [plan for plan in plans if "snail" in plan.resting]
+    assert all("snail rests in this cycle" in " ".join(plan.notes) for plan in resting)
+    # Else it is measured, now and then: one pass over a few batches.
+    assert {plan.triggers["snail"] for plan in plans if plan not in resting} == {Passes(1)}
+    assert {plan.samples["snail"] for plan in plans if plan not in resting} == {8 * BATCH}
+    assert len(resting) >= len(plans) * RESTS // (RESTS + 2)
     assert result.devices["twice"].commits > 3
 
 
@@ -191,3 +180,16 @@ def test_learners_that_could_make_any_number_of_passes_still_get_a_plan(per_samp
     check(plan, Fleet(60.0, devices, closed=1))
     assert plan.triggers.keys() == devices.keys()
     assert plan.allotment.idle_share < 0.03
+
+
+def test_who_was_too_slow_is_measured_again_some_cycles_later():
+    """Here it is the only one, so that no other's commit closes the cycles."""
+    hot = [VirtualDevice("a", step_s=3.0, commit_s=0.1, speeds=((30.0, 0.1),))]
+    watched, result = ran("mel-async", hot, max_s=120, min_samples=40)
+    rests = [(fleet.now_s, plan) for fleet, plan in watched.seen if plan.resting]
+    assert (RESTS - 1) * T <= rests[-1][0] - rests[0][0] <= RESTS * T
+    assert all("rests in this cycle" in plan.notes[0] for _, plan in rests)
+    at_s, last = watched.rounds()[-1]
+    assert at_s > 100
+    assert busy_s(last, [replace(hot[0], step_s=0.1)])["a"] == pytest.approx(T, rel=0.1)
+    assert result.devices["a"].commits > 8

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from offbeat_cli.simulator import PowerLaw, VirtualDevice, simulate
 from offbeat_scheduler.models import make_model, models
-from offbeat_scheduler.planner import check
 from offbeat_scheduler.sync import Steps
-from support.virtual import run_settings
+from support.virtual import Watched, run_settings
 
 PERIOD_S = 6.0
 BATCH = 32
@@ -45,23 +44,12 @@ def test_every_model_is_tried_here():
     assert {name.partition(":")[0] for name in tried} == set(models())
 
 
-class Watched:
-    """A model with a note of each fleet that it saw and each plan that it gave; each is checked."""
+class Simulated(Watched):
+    """A model by its name, in simulations."""
 
     def __init__(self, sync, seed=1):
         run = run_settings(sync, PERIOD_S, training={"batch": BATCH, "seed": seed})
-        self.run, self.model = run, make_model(run.sync, run)
-        self.seen = []
-
-    def observe(self, loss):
-        self.model.observe(loss)
-
-    def decide(self, fleet):
-        plan = self.model.decide(fleet)
-        if fleet.devices:
-            check(plan, fleet)
-        self.seen.append((fleet, plan))
-        return plan
+        super().__init__(make_model(run.sync, run))
 
     def simulate(self, fleet, max_s, **options):
         return simulate(
@@ -102,7 +90,7 @@ def fleets(draw, comings=True):
 @given(fleet=fleets(), report_every_s=st.sampled_from([0.0, 1.0]), seed=st.integers(0, 99))
 def test_everybody_who_is_there_keeps_committing(sync, fleet, report_every_s, seed):
     """Also where others vanish in the middle of a cycle, join, or change their speed."""
-    watched = Watched(sync, seed)
+    watched = Simulated(sync, seed)
     watched.simulate(fleet, 110, report_every_s=report_every_s, control_s=0.02, seed=seed)
     quiet_s = 31.0 + 21.0 + LEASE_S  # from then on nothing changes any more
     before, after = watched.commits_at(quiet_s + 6), watched.commits_at(110)
@@ -121,7 +109,7 @@ def test_everybody_who_is_there_keeps_committing(sync, fleet, report_every_s, se
 @given(fleet=fleets(comings=False), seed=st.integers(0, 99))
 def test_nobody_is_further_ahead_than_the_gate_allows(sync, ahead, fleet, seed):
     """One commit more than the slack: the one whose answer is held."""
-    watched = Watched(sync)
+    watched = Simulated(sync)
     watched.simulate(fleet, 40, seed=seed)
     for seen, _ in watched.seen:
         counts = [device.commits for device in seen.devices.values()]
@@ -132,7 +120,7 @@ def test_nobody_is_further_ahead_than_the_gate_allows(sync, ahead, fleet, seed):
 @pytest.mark.parametrize("sync", ["batchtune-bsp", "batchtune-fixed-adacomm:2"])
 @given(fleet=fleets(), seed=st.integers(0, 99))
 def test_batchtunes_total_is_constant_whoever_comes_and_goes(sync, fleet, seed):
-    watched = Watched(sync)
+    watched = Simulated(sync)
     watched.simulate(fleet, 60, report_every_s=1.0, seed=seed)
     for seen, plan in watched.seen:
         assert plan.batches.keys() == seen.devices.keys()
@@ -143,7 +131,7 @@ def test_batchtunes_total_is_constant_whoever_comes_and_goes(sync, fleet, seed):
 @settings(deadline=None, max_examples=5)
 @given(fleet=fleets(comings=False), seed=st.integers(0, 99))
 def test_batchtune_makes_local_updates_end_together(fleet, seed):
-    watched = Watched("batchtune-bsp")
+    watched = Simulated("batchtune-bsp")
     watched.simulate(fleet, 80, report_every_s=1.0, seed=seed)
     batches = watched.seen[-1][1].batches
     times = {device.name: device.step_at(0, batches[device.name] / BATCH) for device in fleet}
@@ -158,7 +146,7 @@ def test_batchtune_makes_local_updates_end_together(fleet, seed):
 @settings(deadline=None, max_examples=5)
 @given(fleet=fleets(), tau0=st.integers(1, 40), seed=st.integers(0, 99))
 def test_adacomms_tau_never_rises(fleet, tau0, seed):
-    watched = Watched(f"adacomm:{tau0}")
+    watched = Simulated(f"adacomm:{tau0}")
     watched.simulate(fleet, 60, report_every_s=1.0, seed=seed)
     taus = [next(iter(plan.triggers.values())) for seen, plan in watched.seen if seen.devices]
     assert taus[0] == Steps(tau0)
@@ -169,7 +157,7 @@ def test_adacomms_tau_never_rises(fleet, tau0, seed):
 @settings(deadline=None, max_examples=6)
 @given(fleet=fleets(), fraction=st.floats(0.1, 1.0), seed=st.integers(0, 99))
 def test_fedavgs_rounds_follow_one_another_with_cohorts_of_the_asked_size(fleet, fraction, seed):
-    watched = Watched({"fedavg": {"fraction": fraction, "tau": 2}}, seed)
+    watched = Simulated({"fedavg": {"fraction": fraction, "tau": 2}}, seed)
     result = watched.simulate(fleet, 80, report_every_s=0.5, control_s=0.02, seed=seed)
     began = {}
     for seen, plan in watched.seen:
@@ -188,7 +176,7 @@ def test_fedavgs_rounds_follow_one_another_with_cohorts_of_the_asked_size(fleet,
 @given(fleet=fleets(comings=False), seed=st.integers(0, 99))
 def test_fedcompass_members_arrive_together(fleet, seed):
     """Once speeds are known, those of a group wait for one another little: for a step, and for jitter."""
-    watched = Watched({"fedcompass": {"min_steps": 4, "max_steps": 20}})
+    watched = Simulated({"fedcompass": {"min_steps": 4, "max_steps": 20}})
     watched.simulate(fleet, 60, report_every_s=1.0, seed=seed)
     plan = watched.seen[-1][1]
     by_name = {device.name: device for device in fleet}
@@ -209,7 +197,7 @@ def test_the_same_fleets_give_the_same_plans(sync):
     """What a replay relies on."""
     fleet = [VirtualDevice(f"d{i}", 0.1 * i + 0.1, 0.1, 0.002, jitter=0.1) for i in range(3)]
     fleet.append(VirtualDevice("late", 0.2, 0.1, 0.002, joins_s=7.0, leaves_s=15.0))
-    first, second = Watched(sync), Watched(sync)
+    first, second = Simulated(sync), Simulated(sync)
     result = first.simulate(fleet, 40, report_every_s=1.0, seed=3)
     assert second.simulate(fleet, 40, report_every_s=1.0, seed=3) == result
     assert second.seen == first.seen

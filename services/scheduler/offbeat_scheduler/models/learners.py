@@ -10,7 +10,7 @@ believed at once; smaller ones are smoothed. Of who has not trained yet nothing 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from offbeat_scheduler.sync import Device
 
@@ -21,6 +21,9 @@ SMOOTH = 0.5
 FEW_SAMPLES = 64
 SHORT = 0.25
 """What was measured over fewer samples, in a shorter part of the cycle, says little of the device."""
+
+RESTS = 5
+"""After so many cycles of rest a learner is measured anew: what made it too slow may be over."""
 
 SHORTEST_S = 1e-9
 """Per sample and update; nothing takes less."""
@@ -33,6 +36,7 @@ class Learner:
     compute_s: float | None = None
     fixed_s: float = 0.0
     trials: int = 0  # measurements taken
+    rested: int = 0  # cycles, one after the other
     _samples: int = 0  # when the cycle began
     _trained_s: float = 0.0
 
@@ -40,8 +44,15 @@ class Learner:
         """A cycle begins: what it does from now on is measured."""
         self._samples, self._trained_s = device.samples, device.trained_s
 
+    def rest(self) -> None:
+        """It had no work in a cycle: nothing was measured, and sometime that is no reason any more."""
+        self.rested += 1
+        if self.rested >= RESTS:
+            self.compute_s, self.trials, self.rested = None, 0, 0
+
     def see(self, device: Device, cycle_s: float) -> None:
         """A cycle has ended, or is late: take in what it showed."""
+        self.rested = 0
         samples, trained_s = device.samples - self._samples, device.trained_s - self._trained_s
         if samples and (samples >= FEW_SAMPLES or trained_s >= SHORT * cycle_s) and trained_s > 0:
             self._learn(max(trained_s / samples, SHORTEST_S))
@@ -56,13 +67,3 @@ class Learner:
         else:
             self.compute_s = SMOOTH * measured_s + (1 - SMOOTH) * old
         self.trials += 1
-
-
-@dataclass
-class Learners:
-    """All that are, or were, in the fleet; one that returns is known."""
-
-    known: dict[str, Learner] = field(default_factory=dict)
-
-    def of(self, name: str) -> Learner:
-        return self.known.setdefault(name, Learner())

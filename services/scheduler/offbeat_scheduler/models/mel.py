@@ -9,12 +9,13 @@ asynchronously (`mel_async.py`), with one tau for all (`mel_sync.py`), or with e
 for each cycle. A learner's first cycle is its benchmark: one pass over a few batches, which counts like any
 other. Nobody is waited for: the cycle closes a tenth after T. Who is late goes on under the new cycle's
 allotment, with the passes that it has made, and commits in that cycle. Who has no update in a cycle
-rests, and is told why.
+rests, and is told why; after some cycles it is measured anew.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import cast
 
@@ -24,7 +25,7 @@ from pydantic import Field, model_validator
 from offbeat_core.config import MOST_32, RunSettings, Settings
 from offbeat_scheduler.allocation import Allocation, Integer, Problem, Scheme, solve
 from offbeat_scheduler.models.barrier import window_s
-from offbeat_scheduler.models.learners import Learner, Learners
+from offbeat_scheduler.models.learners import Learner
 from offbeat_scheduler.sync import Allotment, Device, Fleet, Fold, Gate, Passes, Plan, SyncModel, Trigger
 
 GRACE = 0.1
@@ -94,8 +95,9 @@ class MEL(SyncModel):
         super().__init__(options, run)
         self._options = cast(MELOptions, options)
         self._cycle_s = self._options.cycle_s or run.check_period_s
-        self._learners = Learners()
+        self._learners: defaultdict[str, Learner] = defaultdict(Learner)  # who returns is known
         self._cycle = _Cycle(0, {}, {}, {})
+        self._until_s = 0.0  # an empty cycle lasts so long
 
     @property
     @abstractmethod
@@ -108,18 +110,36 @@ class MEL(SyncModel):
         return "maximal"
 
     def decide(self, fleet: Fleet) -> Plan:
-        present = self._cycle.tau.keys() & fleet.devices.keys()
-        if fleet.devices and (fleet.closed or not present):
-            for name in self._cycle.tau.keys() & fleet.devices.keys():
-                self._learners.of(name).see(fleet.devices[name], self._cycle_s)
-            self._cycle = self._allot(fleet)
+        if fleet.devices and (fleet.closed or self._is_over(fleet)):
             for name, device in fleet.devices.items():
-                self._learners.of(name).begin(device)
+                if name in self._cycle.tau:
+                    self._learners[name].see(device, self._cycle_s)
+                elif name in self._cycle.reasons:
+                    self._learners[name].rest()
+            self._cycle = self._allot(fleet)
+            self._until_s = fleet.now_s + self._cycle_s
+            for name, device in fleet.devices.items():
+                self._learners[name].begin(device)
         return self._plan(fleet)
+
+    def _is_over(self, fleet: Fleet) -> bool:
+        """Is nobody at work whose commit could close the cycle? Where all have to rest it takes T."""
+        if self._cycle.tau.keys() & fleet.devices.keys():
+            return False
+        return fleet.now_s >= self._until_s or not fleet.devices.keys() <= self._cycle.reasons.keys()
 
     def _plan(self, fleet: Fleet) -> Plan:
         cycle = self._cycle
         present = sorted(cycle.tau.keys() & fleet.devices.keys())
+        notes = tuple(cycle.reasons[name] for name in sorted(cycle.reasons.keys() & fleet.devices.keys()))
+        if not present:  # no gate, for nobody's commit could close it
+            return Plan(
+                {},
+                resting=frozenset(fleet.devices),
+                interval_s=self._cycle_s,
+                wake_at_s=self._until_s,
+                notes=notes,
+            )
         triggers: dict[str, Trigger] = {name: Passes(cycle.tau[name]) for name in present}
         return Plan(
             triggers=triggers,
@@ -133,7 +153,7 @@ class MEL(SyncModel):
             membership_window_s=window_s(self.run.check_period_s, self._cycle_s),
             interval_s=self._cycle_s,
             allotment=cycle.allotment,
-            notes=tuple(cycle.reasons[name] for name in sorted(cycle.reasons.keys() & fleet.devices.keys())),
+            notes=notes,
         )
 
     # ---- one cycle's allocation ---------------------------------------------------------
@@ -146,7 +166,7 @@ class MEL(SyncModel):
         reasons: dict[str, str] = {}
         known: dict[str, tuple[Device, Learner]] = {}
         for name, device in sorted(fleet.devices.items()):
-            learner = self._learners.of(name)
+            learner = self._learners[name]
             if learner.compute_s is None:
                 tau[name] = 1
                 samples[name] = max(1, min(FIRST_BATCHES * self.run.training.batch, _held(device)))
@@ -189,9 +209,12 @@ class MEL(SyncModel):
 
     def _most(self, device: Device, learner: Learner) -> int:
         """Samples on which it makes at least one update in a cycle."""
+        return min(int(self._room(learner) + 1e-9), self._bounds(device)[1])
+
+    def _room(self, learner: Learner) -> float:
+        """Samples times updates that fit the cycle."""
         assert learner.compute_s is not None
-        room = int(max(0.0, self._cycle_s - learner.fixed_s) / learner.compute_s + 1e-9)
-        return min(room, self._bounds(device)[1])
+        return max(0.0, self._cycle_s - learner.fixed_s) / learner.compute_s
 
     def _too_slow(self, name: str, device: Device, learner: Learner) -> str:
         least = self._bounds(device)[0]
@@ -211,7 +234,7 @@ class MEL(SyncModel):
             names=tuple(known),
             compute=np.array([learner.compute_s for _, learner in known.values()]),
             transfer=np.zeros(len(known)),
-            fixed=np.array([min(learner.fixed_s, 0.99 * self._cycle_s) for _, learner in known.values()]),
+            fixed=np.array([learner.fixed_s for _, learner in known.values()]),
             min_samples=np.array([low for low, _ in bounds]),
             max_samples=np.array([high for _, high in bounds]),
             # What can be done: more would leave the whole fleet without an allocation.
@@ -219,8 +242,10 @@ class MEL(SyncModel):
             cycle_s=self._cycle_s,
         )
         integer = self.integer
-        passes = (problem.cycle_s - problem.fixed) / problem.compute / problem.min_samples
-        if len(known) > MOST_FULL_CYCLE or passes.max() > MOST_PASSES:
+        passes = max(
+            self._room(learner) / low for (_, learner), (low, _) in zip(known.values(), bounds, strict=True)
+        )
+        if len(known) > MOST_FULL_CYCLE or passes > MOST_PASSES:
             integer = "maximal"
         found = solve(problem, self.scheme, integer, clock=_no_clock)
         # Windows of the full-cycle rule may leave gaps, and equal samples may break a bound.
@@ -230,9 +255,7 @@ class MEL(SyncModel):
         """A d with which everybody can work the full cycle: the same tau for all, and one more for whom the
         samples that it may have don't fill the cycle with it. Of these, the nearest to `SHARE`."""
         high = np.array([self._bounds(device)[1] for device, _ in known.values()], float)
-        room = np.array(
-            [(self._cycle_s - learner.fixed_s) / (learner.compute_s or 1.0) for _, learner in known.values()]
-        )
+        room = np.array([self._room(learner) for _, learner in known.values()])
         goal = SHARE * sum(_held(device) for device, _ in known.values())
         needed = np.maximum(np.ceil(room / high), 1.0)
 
