@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from offbeat_scheduler.models import make_model
 from offbeat_scheduler.models.r2sp import StepCost, allot, fixed_part
-from offbeat_scheduler.planner import check
+from offbeat_scheduler.plan_check import check
 from offbeat_scheduler.sync import Device, Fleet, Steps
 from support.virtual import run_settings
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from offbeat_core.errors import OffbeatError
 from offbeat_scheduler.models import make_model
-from offbeat_scheduler.planner import check
+from offbeat_scheduler.plan_check import check
 from offbeat_scheduler.sync import Device, Fleet, Gate, Passes, Steps
 from support.virtual import run_settings
 

@@ -4,7 +4,7 @@ import pytest
 
 from offbeat_core.errors import OffbeatError
 from offbeat_scheduler.models import make_model
-from offbeat_scheduler.planner import check
+from offbeat_scheduler.plan_check import check
 from offbeat_scheduler.sync import Device, Fleet, Fold, Gate, Steps
 from support.virtual import run_settings, trio
 

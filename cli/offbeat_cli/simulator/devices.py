@@ -129,7 +129,6 @@ class Trainer:
         self.present = True
         self.steps = 0
         self.samples = 0
-        self.trained_s = 0.0
         self.refused = 0
         self.pending_steps = 0
         self.pending_samples = 0

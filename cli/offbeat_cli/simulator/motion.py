@@ -104,7 +104,6 @@ class Motion:
         done = self._workload.step(trainer.index, trainer.values, now - trainer.base_at_s, batch)
         trainer.steps += 1
         trainer.samples += done.samples
-        trainer.trained_s += seconds
         trainer.passes = done.passes
         trainer.pending_steps += 1
         trainer.pending_samples += done.samples

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from offbeat_cli.simulator.devices import Directive, Trainer, rule_of
+from offbeat_cli.simulator.devices import Directive, Part, Trainer, rule_of
 from offbeat_cli.simulator.hub import Hub, rules_of
 from offbeat_cli.simulator.workloads import Workload
 from offbeat_core.clock import VirtualClock
 from offbeat_core.errors import OffbeatError
 from offbeat_scheduler import sync
-from offbeat_scheduler.planner import checked, said, shared
+from offbeat_scheduler.asking import checked, said, shared
 
 LEASE_S = 10.0
 SHORTEST_WAKE_S = 0.01
@@ -128,7 +128,7 @@ class Planning:
             hold_s=trainer.device.hold_s if trainer.commits_timed else 0.0,
             train_loss=trainer.train_loss.value,
             joined_s=max(0.0, trainer.device.joins_s),
-            trained_s=trainer.trained_s,
+            trained_s=trainer.seconds[Part.COMPUTE],
             pull_s=trainer.device.commit_s / 2,
         )
 

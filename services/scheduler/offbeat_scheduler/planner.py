@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from dataclasses import replace
 
 from offbeat.v1 import common_pb2 as common
 from offbeat_core.config import RunSettings
-from offbeat_core.usercode import line_of
+from offbeat_scheduler.asking import checked, said, shared
 from offbeat_scheduler.directives import Wording
 from offbeat_scheduler.events import PlanMade, ProbeEnded
 from offbeat_scheduler.fleet import Server, Worker, build_fleet
 from offbeat_scheduler.membership import Membership
 from offbeat_scheduler.outbox import Outbox
-from offbeat_scheduler.plan_check import check
 from offbeat_scheduler.roster import Roster
-from offbeat_scheduler.sync import Fleet, Grid, Loss, Plan, SyncModel
+from offbeat_scheduler.sync import Grid, Loss, Plan, SyncModel
 
 LONE_CHECK_PERIODS = 20
 NOTES = 100
@@ -186,61 +184,8 @@ def _resume(roster: Roster) -> common.Resume:
     return common.Resume(version=roster.server.resumed_from, trainers=trainers)
 
 
-def checked(model: SyncModel, fleet: Fleet) -> Plan:
-    """What the model decides. Raises what it raises, or ValueError where the plan can't be followed."""
-    plan = model.decide(fleet)
-    check(plan, fleet)
-    return _frozen(plan)
-
-
-def said(model: SyncModel, name: str, error: BaseException) -> str:
-    """What went wrong in a model, with the line where the file is the user's own."""
-    line = line_of(error, inspect.getfile(type(model))) if model.digest else ""
-    where = f" ({line})" if line else ""
-    return f"sync model '{name}': {type(error).__name__}: {error}{where}"
-
-
-def _frozen(plan: Plan) -> Plan:
-    """Of its own: a model that goes on changing what it gave would hide what is new in its next plan."""
-    return replace(
-        plan,
-        triggers=dict(plan.triggers),
-        batches=dict(plan.batches),
-        rates=dict(plan.rates),
-        samples=dict(plan.samples),
-        cohort=tuple(plan.cohort),
-        groups=tuple(replace(group, members=tuple(group.members)) for group in plan.groups),
-        resting=frozenset(plan.resting),
-        notes=tuple(plan.notes),
-        probes=tuple(plan.probes),
-    )
-
-
-def shared(plan: Plan) -> tuple[object, ...]:
-    """What the fleet shares: a change of it begins a new generation.
-
-    Within a round who takes part is no such change: the gate waits for whoever is left, and
-    those that have committed would commit a second time under another generation.
-    """
-    groups = frozenset((frozenset(group.members), group.gate) for group in plan.groups)
-    return plan.gate, plan.fold, groups, plan.round, plan.round is None and frozenset(plan.cohort)
-
-
 def _lasting(plan: Plan) -> tuple[object, ...]:
-    """The plan without the time at which it is looked at again and without the probes."""
-    return (
-        *shared(plan),
-        frozenset(plan.cohort),
-        plan.resting,
-        dict(plan.triggers),
-        dict(plan.batches),
-        dict(plan.rates),
-        dict(plan.samples),
-        plan.allotment,
-        plan.overlap,
-        plan.membership_window_s,
-        plan.searching,
-        plan.commit_rate,
-        plan.interval_s,
-        plan.notes,
-    )
+    """The plan without the time at which it is looked at again and without the probes; of the cohort and the
+    groups the order does not count."""
+    rest = replace(plan, cohort=(), groups=(), probes=(), wake_at_s=None)
+    return *shared(plan), frozenset(plan.cohort), rest

@@ -30,9 +30,7 @@ class Device:
     hold_s: float = 0.0  # of that, what holds the training thread
     train_loss: float = 0.0  # smoothed
     joined_s: float = 0.0  # when it began training, seconds since the run's training began
-    trained_s: float = (
-        0.0  # in the local updates of this run, emulated slowness included; goes with `samples`
-    )
+    trained_s: float = 0.0  # seconds of this run's local updates, emulated slowness included
     pull_s: float = 0.0  # that its last pull of the model took
 
 

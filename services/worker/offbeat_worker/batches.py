@@ -42,7 +42,7 @@ class Order:
         self._order = self._samples
         self._position = 0
         self._epoch = 0
-        self._drawn = (0, 0)
+        self._drawn: tuple[int, int] | None = None  # samples, and for which generation
         self.passes = 0  # finished ones
         self._shuffle()
 
@@ -61,6 +61,7 @@ class Order:
 
         Raises OffbeatError for an index that the shard does not have.
         """
+        self._drawn = None
         chosen = np.asarray(samples, dtype=np.int64) if len(samples) else self._all
         if len(chosen) == len(self._samples) and np.array_equal(chosen, self._samples):
             return
@@ -75,12 +76,12 @@ class Order:
     def draw(self, count: int, generation: int) -> None:
         """Train on so many samples from the next batch on, drawn by chance for each generation; a new pass
         begins. 0, or as many as there are: all of them."""
-        if (count, generation) == self._drawn:
-            return
-        self._drawn = (count, generation)
         if not 0 < count < len(self._all):
             self.choose(())
             return
+        if (count, generation) == self._drawn:
+            return
+        self._drawn = (count, generation)
         chance = np.random.default_rng((self._seed, self._shard, generation, count))
         self._samples = np.sort(chance.choice(self._all, count, replace=False))
         self._shuffle()

@@ -172,10 +172,10 @@ class LocalRun:
         """A directive takes effect, at once. Grids count from `received_s` - elapsed."""
         if directive.batch == 0:
             raise OffbeatError("directive: batch: 0 is not positive", "is the scheduler of this version?")
-        if directive.draw:
-            self._order.draw(directive.draw, directive.generation)
-        else:
+        if directive.samples:
             self._order.choose(directive.samples)
+        else:
+            self._order.draw(directive.draw, directive.generation)
         self._trigger.set(_rule(directive.trigger, received_s), now_s)
         self._loaded.max_lone_steps = directive.max_lone_steps
         if self.directive.batch and directive.batch != self.directive.batch:
