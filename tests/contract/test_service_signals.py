@@ -48,6 +48,17 @@ def test_it_ends_in_order(tmp_path: Path, numbers: list[int]) -> None:
     assert "Traceback" not in log
 
 
+def test_hangups_until_it_has_ended_do_not_end_it_sooner(tmp_path: Path) -> None:
+    process = _started(tmp_path)
+    deadline = time.monotonic() + PATIENCE_S
+    while process.poll() is None:
+        assert time.monotonic() < deadline
+        process.send_signal(signal.SIGHUP)
+        time.sleep(0.001)
+    assert process.returncode == 0
+    process.communicate()
+
+
 def test_under_nohup_a_closed_terminal_ends_nothing(tmp_path: Path) -> None:
     process = _started(tmp_path, _ignore_hangups)
     process.send_signal(signal.SIGHUP)

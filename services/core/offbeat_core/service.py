@@ -73,10 +73,15 @@ async def _until_signal(settings: S, serve: Callable[[S, asyncio.Event], Awaitab
             os._exit(ExitCode.FAILED)
         stop.set()
 
+    def on_hangup(*_: object) -> None:
+        # Not by the loop: on its way out it gives a signal back its default, which is death.
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        loop.call_soon_threadsafe(stop.set)
+
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        loop.add_signal_handler(signal.SIGHUP, stop.set)
+        signal.signal(signal.SIGHUP, on_hangup)
     lifeline.hold_on()
     return int(await serve(settings, stop) or 0)
 
