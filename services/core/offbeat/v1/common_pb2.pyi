@@ -121,7 +121,7 @@ class Fold(_message.Message):
     def __init__(self, when: _Optional[_Union[Fold.When, str]] = ..., every_k: _Optional[int] = ..., weight: _Optional[_Union[Fold.Weight, str]] = ..., server_rate: _Optional[float] = ..., staleness_power: _Optional[float] = ...) -> None: ...
 
 class WorkerDirective(_message.Message):
-    __slots__ = ("revision", "action", "run_id", "generation", "task", "trigger", "batch", "learning_rate", "momentum", "weight_decay", "overlap", "may_seed", "max_lone_steps", "seed", "samples", "reason", "once", "model_version", "draw")
+    __slots__ = ("revision", "action", "run_id", "generation", "task", "trigger", "batch", "learning_rate", "momentum", "weight_decay", "overlap", "may_seed", "max_lone_steps", "seed", "samples", "reason", "once", "model_version", "draw", "gradient_noise")
     class Action(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         ACTION_UNSPECIFIED: _ClassVar[WorkerDirective.Action]
@@ -155,6 +155,7 @@ class WorkerDirective(_message.Message):
     ONCE_FIELD_NUMBER: _ClassVar[int]
     MODEL_VERSION_FIELD_NUMBER: _ClassVar[int]
     DRAW_FIELD_NUMBER: _ClassVar[int]
+    GRADIENT_NOISE_FIELD_NUMBER: _ClassVar[int]
     revision: int
     action: WorkerDirective.Action
     run_id: str
@@ -174,7 +175,8 @@ class WorkerDirective(_message.Message):
     once: bool
     model_version: int
     draw: int
-    def __init__(self, revision: _Optional[int] = ..., action: _Optional[_Union[WorkerDirective.Action, str]] = ..., run_id: _Optional[str] = ..., generation: _Optional[int] = ..., task: _Optional[_Union[RunTask, _Mapping]] = ..., trigger: _Optional[_Union[Trigger, _Mapping]] = ..., batch: _Optional[int] = ..., learning_rate: _Optional[float] = ..., momentum: _Optional[float] = ..., weight_decay: _Optional[float] = ..., overlap: bool = ..., may_seed: bool = ..., max_lone_steps: _Optional[int] = ..., seed: _Optional[int] = ..., samples: _Optional[_Iterable[int]] = ..., reason: _Optional[str] = ..., once: bool = ..., model_version: _Optional[int] = ..., draw: _Optional[int] = ...) -> None: ...
+    gradient_noise: bool
+    def __init__(self, revision: _Optional[int] = ..., action: _Optional[_Union[WorkerDirective.Action, str]] = ..., run_id: _Optional[str] = ..., generation: _Optional[int] = ..., task: _Optional[_Union[RunTask, _Mapping]] = ..., trigger: _Optional[_Union[Trigger, _Mapping]] = ..., batch: _Optional[int] = ..., learning_rate: _Optional[float] = ..., momentum: _Optional[float] = ..., weight_decay: _Optional[float] = ..., overlap: bool = ..., may_seed: bool = ..., max_lone_steps: _Optional[int] = ..., seed: _Optional[int] = ..., samples: _Optional[_Iterable[int]] = ..., reason: _Optional[str] = ..., once: bool = ..., model_version: _Optional[int] = ..., draw: _Optional[int] = ..., gradient_noise: bool = ...) -> None: ...
 
 class EvaluatorDirective(_message.Message):
     __slots__ = ("revision", "run_id", "task", "every_s", "seed", "batch")

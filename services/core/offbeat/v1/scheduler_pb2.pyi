@@ -63,7 +63,7 @@ class DeviceInfo(_message.Message):
     def __init__(self, machine: _Optional[str] = ..., compute: _Optional[str] = ..., compute_reason: _Optional[str] = ..., threads: _Optional[int] = ..., torch_version: _Optional[str] = ...) -> None: ...
 
 class WorkerReport(_message.Message):
-    __slots__ = ("run_id", "phase", "error", "steps", "samples", "commits", "train_loss", "step_s", "commit_s", "hold_s", "time", "revision", "steps_since_pull", "shard_samples", "final", "sent_bytes", "received_bytes", "retries", "pull_s")
+    __slots__ = ("run_id", "phase", "error", "steps", "samples", "commits", "train_loss", "step_s", "commit_s", "hold_s", "time", "revision", "steps_since_pull", "shard_samples", "final", "sent_bytes", "received_bytes", "retries", "pull_s", "gradient_square", "gradient_variance", "gradient_pairs", "max_batch")
     class Phase(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         PHASE_UNSPECIFIED: _ClassVar[WorkerReport.Phase]
@@ -99,6 +99,10 @@ class WorkerReport(_message.Message):
     RECEIVED_BYTES_FIELD_NUMBER: _ClassVar[int]
     RETRIES_FIELD_NUMBER: _ClassVar[int]
     PULL_S_FIELD_NUMBER: _ClassVar[int]
+    GRADIENT_SQUARE_FIELD_NUMBER: _ClassVar[int]
+    GRADIENT_VARIANCE_FIELD_NUMBER: _ClassVar[int]
+    GRADIENT_PAIRS_FIELD_NUMBER: _ClassVar[int]
+    MAX_BATCH_FIELD_NUMBER: _ClassVar[int]
     run_id: str
     phase: WorkerReport.Phase
     error: str
@@ -118,7 +122,11 @@ class WorkerReport(_message.Message):
     received_bytes: int
     retries: int
     pull_s: float
-    def __init__(self, run_id: _Optional[str] = ..., phase: _Optional[_Union[WorkerReport.Phase, str]] = ..., error: _Optional[str] = ..., steps: _Optional[int] = ..., samples: _Optional[int] = ..., commits: _Optional[int] = ..., train_loss: _Optional[float] = ..., step_s: _Optional[float] = ..., commit_s: _Optional[float] = ..., hold_s: _Optional[float] = ..., time: _Optional[_Union[Shares, _Mapping]] = ..., revision: _Optional[int] = ..., steps_since_pull: _Optional[int] = ..., shard_samples: _Optional[int] = ..., final: bool = ..., sent_bytes: _Optional[int] = ..., received_bytes: _Optional[int] = ..., retries: _Optional[int] = ..., pull_s: _Optional[float] = ...) -> None: ...
+    gradient_square: float
+    gradient_variance: float
+    gradient_pairs: int
+    max_batch: int
+    def __init__(self, run_id: _Optional[str] = ..., phase: _Optional[_Union[WorkerReport.Phase, str]] = ..., error: _Optional[str] = ..., steps: _Optional[int] = ..., samples: _Optional[int] = ..., commits: _Optional[int] = ..., train_loss: _Optional[float] = ..., step_s: _Optional[float] = ..., commit_s: _Optional[float] = ..., hold_s: _Optional[float] = ..., time: _Optional[_Union[Shares, _Mapping]] = ..., revision: _Optional[int] = ..., steps_since_pull: _Optional[int] = ..., shard_samples: _Optional[int] = ..., final: bool = ..., sent_bytes: _Optional[int] = ..., received_bytes: _Optional[int] = ..., retries: _Optional[int] = ..., pull_s: _Optional[float] = ..., gradient_square: _Optional[float] = ..., gradient_variance: _Optional[float] = ..., gradient_pairs: _Optional[int] = ..., max_batch: _Optional[int] = ...) -> None: ...
 
 class Shares(_message.Message):
     __slots__ = ("compute_s", "paced_s", "commit_s", "wait_s")
@@ -409,19 +417,23 @@ class Status(_message.Message):
     def __init__(self, phase: _Optional[_Union[Status.Phase, str]] = ..., run_id: _Optional[str] = ..., run_name: _Optional[str] = ..., outcome: _Optional[_Union[Status.Outcome, str]] = ..., message: _Optional[str] = ..., elapsed_s: _Optional[float] = ..., sync: _Optional[str] = ..., check_period_s: _Optional[float] = ..., commit_rate: _Optional[float] = ..., interval_s: _Optional[float] = ..., loss: _Optional[float] = ..., metric: _Optional[float] = ..., metric_name: _Optional[str] = ..., evaluated: bool = ..., target: _Optional[str] = ..., time_to_target_s: _Optional[float] = ..., reached: bool = ..., commits: _Optional[int] = ..., version: _Optional[int] = ..., active_trainers: _Optional[int] = ..., workers: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., probes: _Optional[_Iterable[_Union[Probe, _Mapping]]] = ..., evaluations: _Optional[_Iterable[_Union[EvaluationPoint, _Mapping]]] = ..., model_path: _Optional[str] = ..., best_model_path: _Optional[str] = ..., best_loss: _Optional[float] = ..., best_metric: _Optional[float] = ..., effective_yaml: _Optional[str] = ..., parameter_server_attached: bool = ..., evaluator_attached: bool = ..., warnings: _Optional[_Iterable[str]] = ..., allotment: _Optional[_Union[Allotment, _Mapping]] = ...) -> None: ...
 
 class Allotment(_message.Message):
-    __slots__ = ("cycle_s", "max_staleness", "average_staleness", "idle_share")
+    __slots__ = ("cycle_s", "max_staleness", "average_staleness", "idle_share", "solve_s", "max_solve_s")
     CYCLE_S_FIELD_NUMBER: _ClassVar[int]
     MAX_STALENESS_FIELD_NUMBER: _ClassVar[int]
     AVERAGE_STALENESS_FIELD_NUMBER: _ClassVar[int]
     IDLE_SHARE_FIELD_NUMBER: _ClassVar[int]
+    SOLVE_S_FIELD_NUMBER: _ClassVar[int]
+    MAX_SOLVE_S_FIELD_NUMBER: _ClassVar[int]
     cycle_s: float
     max_staleness: float
     average_staleness: float
     idle_share: float
-    def __init__(self, cycle_s: _Optional[float] = ..., max_staleness: _Optional[float] = ..., average_staleness: _Optional[float] = ..., idle_share: _Optional[float] = ...) -> None: ...
+    solve_s: float
+    max_solve_s: float
+    def __init__(self, cycle_s: _Optional[float] = ..., max_staleness: _Optional[float] = ..., average_staleness: _Optional[float] = ..., idle_share: _Optional[float] = ..., solve_s: _Optional[float] = ..., max_solve_s: _Optional[float] = ...) -> None: ...
 
 class WorkerStatus(_message.Message):
-    __slots__ = ("name", "attached", "report", "commits", "steps_per_s", "staleness", "device", "error", "interval_s", "shard", "shards", "allotted_samples", "allotted_passes", "allotted_s")
+    __slots__ = ("name", "attached", "report", "commits", "steps_per_s", "staleness", "device", "error", "interval_s", "shard", "shards", "allotted_samples", "allotted_passes", "allotted_s", "local_updates")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ATTACHED_FIELD_NUMBER: _ClassVar[int]
     REPORT_FIELD_NUMBER: _ClassVar[int]
@@ -436,6 +448,7 @@ class WorkerStatus(_message.Message):
     ALLOTTED_SAMPLES_FIELD_NUMBER: _ClassVar[int]
     ALLOTTED_PASSES_FIELD_NUMBER: _ClassVar[int]
     ALLOTTED_S_FIELD_NUMBER: _ClassVar[int]
+    LOCAL_UPDATES_FIELD_NUMBER: _ClassVar[int]
     name: str
     attached: bool
     report: WorkerReport
@@ -450,7 +463,8 @@ class WorkerStatus(_message.Message):
     allotted_samples: int
     allotted_passes: int
     allotted_s: float
-    def __init__(self, name: _Optional[str] = ..., attached: bool = ..., report: _Optional[_Union[WorkerReport, _Mapping]] = ..., commits: _Optional[int] = ..., steps_per_s: _Optional[float] = ..., staleness: _Optional[int] = ..., device: _Optional[_Union[DeviceInfo, _Mapping]] = ..., error: _Optional[str] = ..., interval_s: _Optional[float] = ..., shard: _Optional[int] = ..., shards: _Optional[int] = ..., allotted_samples: _Optional[int] = ..., allotted_passes: _Optional[int] = ..., allotted_s: _Optional[float] = ...) -> None: ...
+    local_updates: float
+    def __init__(self, name: _Optional[str] = ..., attached: bool = ..., report: _Optional[_Union[WorkerReport, _Mapping]] = ..., commits: _Optional[int] = ..., steps_per_s: _Optional[float] = ..., staleness: _Optional[int] = ..., device: _Optional[_Union[DeviceInfo, _Mapping]] = ..., error: _Optional[str] = ..., interval_s: _Optional[float] = ..., shard: _Optional[int] = ..., shards: _Optional[int] = ..., allotted_samples: _Optional[int] = ..., allotted_passes: _Optional[int] = ..., allotted_s: _Optional[float] = ..., local_updates: _Optional[float] = ...) -> None: ...
 
 class Probe(_message.Message):
     __slots__ = ("rate", "interval_s", "start_s", "end_s", "loss_start", "loss_end", "reward", "chosen")
