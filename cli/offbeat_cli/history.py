@@ -48,6 +48,7 @@ class PlanSeen:
         round: its number, where everyone commits once and then rests.
         batches: samples per local update, where they are not the run's.
         passes, samples: in a commit, and in each of its passes, where samples are allotted.
+        solve_s: seconds that the allocation took; 0: not measured, or there was none.
     """
 
     at_s: float
@@ -59,6 +60,7 @@ class PlanSeen:
     passes: Mapping[str, int] = field(default_factory=dict)
     samples: Mapping[str, int] = field(default_factory=dict)
     allotment: Mapping[str, Any] | None = None
+    solve_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -130,8 +132,11 @@ def _read(lines: Iterator[dict[str, Any]]) -> History:
     """Line by line: a log may be larger than memory."""
     history = History()
     began: float | None = None
+    solve_s = 0.0
     for line in lines:
         at = float(line.get("t", 0.0))
+        if "event" in line:
+            solve_s = float(line.get("solve_s", 0.0))
         if line.get("decision") == "PhaseChanged":
             history.phase = str(line.get("phase", "")).lower()
             history.outcome = str(line.get("outcome") or history.outcome).lower()
@@ -146,7 +151,7 @@ def _read(lines: Iterator[dict[str, Any]]) -> History:
             _add_report(history, line, report, at - began if began is not None else None)
         elif line.get("decision") == "PlanMade":
             # The first plan is made just before training begins.
-            _add_plan(history, line["plan"], at - began if began is not None else 0.0)
+            _add_plan(history, line["plan"], at - began if began is not None else 0.0, solve_s)
         elif line.get("decision") == "ProbeEnded":
             _add_probe(history, line["probe"])
         if began is not None and history.phase in TRAINING:
@@ -202,7 +207,7 @@ def _add_report(history: History, line: dict[str, Any], report: dict[str, Any], 
             )
 
 
-def _add_plan(history: History, plan: dict[str, Any], at: float) -> None:
+def _add_plan(history: History, plan: dict[str, Any], at: float, solve_s: float) -> None:
     made = Rate(at, float(plan["commit_rate"]), float(plan["interval_s"]), bool(plan.get("searching", False)))
     before = history.rates[-1] if history.rates else None
     if before is None or (before.rate, before.interval_s, before.searching) != (
@@ -225,6 +230,7 @@ def _add_plan(history: History, plan: dict[str, Any], at: float) -> None:
             },
             samples=plan.get("samples", {}),
             allotment=plan.get("allotment"),
+            solve_s=solve_s,
         )
     )
 

@@ -111,6 +111,7 @@ def result(status: pb.Status, wall_s: float, speeds: dict[str, float] | None = N
                 "steps_per_s": round(worker.steps_per_s, 4),
                 "step_s": round(worker.report.step_s, 5),
                 "commit_s": round(worker.report.commit_s, 5),
+                "local_updates": round(worker.local_updates, 3),
                 "train_loss": round(worker.report.train_loss, 5),
                 **(
                     {"allotted_samples": worker.allotted_samples, "allotted_passes": worker.allotted_passes}

@@ -73,10 +73,13 @@ def _promised(plans: list[PlanSeen]) -> str:
         return text
     idle = sum(float(one["idle_share"]) for one in found) / len(found)
     most = max(float(one["max_staleness"]) for one in found)
-    return (
-        f"{text} A cycle is {float(found[-1]['cycle_s']):g} s; as planned, devices were idle for "
+    text += (
+        f" A cycle is {float(found[-1]['cycle_s']):g} s; as planned, devices were idle for "
         f"{idle:.1%} of it, and their passes differed by {most:g} at most."
     )
+    if slowest_s := max(plan.solve_s for plan in plans):
+        text += f" Solving an allocation took {1000 * slowest_s:.3g} ms at most."
+    return text
 
 
 def _shown(steps: list[int]) -> str:

@@ -167,7 +167,7 @@ def _head(status: pb.Status) -> RenderableType:
     elif status.sync:
         grid.add_row("commits", Text(f"{status.commits}"))
     if status.HasField("allotment"):
-        grid.add_row("cycle", Text(_cycle(status.allotment)))
+        grid.add_row("cycle", Text(_cycle(status)))
     if status.evaluations or status.loss:
         grid.add_row("model", Text(_quality(status)))
         target = outcome.target_of(status)
@@ -177,11 +177,19 @@ def _head(status: pb.Status) -> RenderableType:
     return Group(title, grid)
 
 
-def _cycle(found: pb.Allotment) -> str:
-    return (
+def _cycle(status: pb.Status) -> str:
+    """What the allocation promises, how long it took, and what was made in the last cycle."""
+    found = status.allotment
+    text = (
         f"{found.cycle_s:g} s; planned: idle {found.idle_share:.1%}, staleness at most "
         f"{found.max_staleness:g}, {found.average_staleness:.2f} on average"
     )
+    made = [worker.local_updates for worker in status.workers if worker.local_updates and worker.attached]
+    if made:
+        text += f"; made: {min(made):.3g} to {max(made):.3g} local updates a commit"
+    if found.max_solve_s:
+        text += f"; solved in {1000 * found.solve_s:.3g} ms, at most {1000 * found.max_solve_s:.3g}"
+    return text
 
 
 def _devices(status: pb.Status) -> RenderableType:

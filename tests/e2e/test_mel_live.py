@@ -111,7 +111,12 @@ def test_learners_fill_the_cycle_and_the_plan_follows_one_that_slows_down(fleet:
     (fleet.folder / f"{SLOWS}.pace").write_text(str(2 * SLOWEST_S / SPEEDS[SLOWS]))
     status = fleet.until(lambda s: s.run_id == run_id and s.phase == Phase.IDLE, "the run ends", 120)
     assert status.outcome == pb.Status.LIMIT, status.message
-    cycles = _cycles(_log(fleet, run_id))
+    lines = _log(fleet, run_id)
+    cycles = _cycles(lines)
+    solved_s = [line["solve_s"] for line in lines if "solve_s" in line]
+    assert len(solved_s) >= len(cycles) - 1, "each allotted cycle says how long its allocation took"
+    assert max(solved_s) == pytest.approx(status.allotment.max_solve_s)
+    assert all(worker.local_updates >= 1 for worker in status.workers)
     slowed = next(k for k, cycle in enumerate(cycles) if cycle.at_s - cycles[0].at_s > 7.5 * T) - 1
 
     settled = cycles[MEASURED:slowed]

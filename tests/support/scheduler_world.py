@@ -26,6 +26,7 @@ from offbeat_scheduler.events import (
     WorkerReported,
 )
 from offbeat_scheduler.hub import Hub
+from offbeat_scheduler.solve_time import still
 from offbeat_scheduler.status import build_status
 from offbeat_scheduler.sync import Grid, Plan, SyncModel
 from offbeat_scheduler.timing import since
@@ -135,11 +136,12 @@ class Agent:
 class World:
     """A hub, a virtual clock and everything that came out."""
 
-    def __init__(self, folder=None, *, lease_s=10.0, make_model=None, start=1000.0):
+    def __init__(self, folder=None, *, lease_s=10.0, make_model=None, start=1000.0, stopwatch=still):
         self.clock = VirtualClock(start)
         self.model = None
         self._make_model = make_model or self._fake
-        self.hub = Hub(HubState("scheduler-1", lease_s=lease_s, report_every_s=1.0), self._make_model)
+        state = HubState("scheduler-1", lease_s=lease_s, report_every_s=1.0)
+        self.hub = Hub(state, self._make_model, stopwatch)
         self.event_log = EventLog(folder)
         self.sent = []  # (time, name, directive)
         self.instructions = []
@@ -161,7 +163,7 @@ class World:
     def feed(self, event):
         now = self.now()
         out = self.hub.handle(event, now)
-        self.event_log.add(event, out, now)
+        self.event_log.add(event, out, now, self.hub.take_solve_s())
         self.instructions += out
         self.sent += [(now, i.name, i.directive) for i in out if isinstance(i, SendTo)]
         if self.event_log.is_open and self.hub.active_run is None:

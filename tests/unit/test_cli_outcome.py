@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from itertools import pairwise
 
 import pytest
@@ -144,6 +145,22 @@ def test_the_table_fits_a_terminal_of_80_columns():
     status = a_status()
     status.workers[0].report.steps = 1234567
     assert "…" not in _rendered(status, width=80)
+
+
+def test_the_table_shows_what_an_allocation_promises_what_was_made_and_how_long_it_took_to_solve():
+    status = a_status()
+    status.allotment.CopyFrom(
+        pb.Allotment(cycle_s=6, max_staleness=2, average_staleness=1.25, idle_share=0.01)
+    )
+    shown = _rendered(status, width=200)
+    assert "6 s; planned: idle 1.0%, staleness at most 2, 1.25 on average\n" in re.sub(" +\n", "\n", shown)
+    status.allotment.solve_s, status.allotment.max_solve_s = 0.0025, 0.04
+    status.workers[0].local_updates = 4
+    status.workers.add(name="worker-2", attached=True, local_updates=6.5)
+    status.workers.add(name="worker-3", attached=False, local_updates=99)
+    shown = _rendered(status, width=200)
+    assert "made: 4 to 6.5 local updates a commit; solved in 2.5 ms, at most 40" in shown
+    assert [worker["local_updates"] for worker in outcome.status_json(status)["workers"]] == [4, 6.5, 99]
 
 
 def _head(shown):

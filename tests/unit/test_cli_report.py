@@ -1,5 +1,6 @@
 """The report: made from the event log, whole in itself."""
 
+import itertools
 import json
 import re
 from html.parser import HTMLParser
@@ -214,10 +215,12 @@ def test_a_run_without_evaluator_search_or_end_has_a_report_too(folder):
     assert text.count("<svg") == 3
 
 
-def _with_plans(folder, *plans):
-    """The log of a run without search, whose plans are those given: one each second from the second on."""
+def _with_plans(folder, *plans, solve_s=()):
+    """The log of a run without search, whose plans are those given: one each second from the second on,
+    each upon a tick that says in how many seconds its allocation was solved."""
     lines = [line for line in _log() if line.get("decision") not in ("ProbeEnded", "PlanMade")]
-    for second, plan in enumerate(plans, start=1):
+    for second, (plan, seconds) in enumerate(itertools.zip_longest(plans, solve_s, fillvalue=0.0), start=1):
+        lines.append({"t": 5.0 + second, "event": "Tick", "solve_s": seconds})
         lines.append(
             {"t": 5.0 + second, "decision": "PlanMade", "plan": {**_plan(0, 0, searching=False), **plan}}
         )
@@ -301,6 +304,7 @@ def test_allotted_samples_and_passes_are_shown_with_what_was_promised(folder):
             "round": 2,
             "allotment": allotment,
         },
+        solve_s=[0.0, 0.0125],
     )
     assert rows == [
         ["device", "rounds", "passes a cycle", "samples a pass"],
@@ -309,6 +313,7 @@ def test_allotted_samples_and_passes_are_shown_with_what_was_promised(folder):
     ]
     assert "idle for 1.0% of it" in text
     assert "differed by 2 at most" in text
+    assert "Solving an allocation took 12.5 ms at most." in text
 
 
 def test_a_folder_without_a_log_is_an_error(tmp_path):

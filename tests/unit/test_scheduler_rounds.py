@@ -1,5 +1,7 @@
 """Plans with rounds, resting devices, groups and batches: what the hub says to whom, in virtual time."""
 
+import json
+
 import pytest
 
 from offbeat.v1 import common_pb2 as common
@@ -422,6 +424,77 @@ def test_an_allotment_is_in_status_and_metrics(tmp_path):
     assert shown["offbeat_allotment_max_staleness",] == 2.0
     assert shown["offbeat_allotment_idle_share",] == 0.025
     assert shown["offbeat_worker_allotted_samples", "w2"] == 240
+    assert status.allotment.max_solve_s == 0.0  # without a stopwatch
+
+
+def _allotting(stopwatch, tmp_path, seconds):
+    """A run of rounds, each allotted anew; solving number n takes `seconds[n]`. Returns (world, ps)."""
+    world = World(tmp_path, stopwatch=lambda: stopwatch["s"])
+    state = {"round": 0, "solved": 0}
+    lasts = {}
+
+    def plan(fleet):
+        state["round"] += fleet.closed
+        if state["round"] not in lasts:
+            lasts[state["round"]] = Allotment(6.0, {"w1": 5.9, "w2": 5.8}, 2.0, 2.0, 0.025)
+            stopwatch["s"] += seconds[state["solved"]]
+            state["solved"] += 1
+        stopwatch["s"] += 0.001
+        triggers = {"w1": Passes(3), "w2": Passes(1)}
+        return Plan(
+            triggers,
+            Gate(0, 6.6),
+            Fold("at_gate", "data"),
+            ("w1", "w2"),
+            samples={"w1": 80, "w2": 240},
+            round=state["round"],
+            allotment=lasts[state["round"]],
+        )
+
+    ps, evaluator, _ = planned(world, plan, 2)
+    return world, ps, evaluator
+
+
+def test_the_last_and_the_slowest_solution_of_an_allocation_are_in_status_and_metrics(tmp_path):
+    world, ps, evaluator = _allotting({"s": 50.0}, tmp_path, [0.5, 0.25, 0.125])
+    assert world.status().allotment.solve_s == pytest.approx(0.501)
+    ps.say(generation=1, closed=1)
+    evaluator.evaluate(2, 1.0)  # the model is asked, and solves nothing
+    status = world.status()
+    assert status.allotment.solve_s == pytest.approx(0.251)
+    assert status.allotment.max_solve_s == pytest.approx(0.501)
+    shown = {s.name: s.value for family in metrics.families(status) for s in family.samples}
+    assert shown["offbeat_allotment_solve_seconds"] == pytest.approx(0.251)
+    assert shown["offbeat_allotment_solve_max_seconds"] == pytest.approx(0.501)
+    logged = [line["solve_s"] for line in map(json.loads, world.log_lines()) if "solve_s" in line]
+    assert logged == pytest.approx([0.501, 0.251])
+
+
+def test_what_was_measured_changes_no_decision(tmp_path):
+    quick, slow = (
+        _allotting({"s": 0.0}, tmp_path / str(seconds), [seconds, seconds])[0] for seconds in (0.001, 3.0)
+    )
+    assert quick.decisions() == slow.decisions()
+
+
+def test_local_updates_that_were_made_are_passes_where_samples_are_allotted_else_steps(tmp_path):
+    world, ps, _ = _allotting({"s": 0.0}, tmp_path, [0.0, 0.0])
+    counts = {"w1": pb.CommitCount(worker="w1", commits=1, steps=9, samples=240)}
+    counts["w2"] = pb.CommitCount(worker="w2", commits=2, steps=10, samples=720)
+    ps.say(counts=list(counts.values()))
+    made = {worker.name: worker.local_updates for worker in world.status().workers}
+    assert made == {"w1": 3.0, "w2": 1.5}
+
+    plain = World()
+    ps, _, _ = planned(plain, lambda fleet: Plan({name: Steps(4) for name in fleet.devices}), 2)
+    ps.say(counts=list(counts.values()))
+    ps.say(counts=[pb.CommitCount(worker="w2", commits=4, steps=22, samples=1400)])
+    status = plain.status()
+    assert {worker.name: worker.local_updates for worker in status.workers} == {"w1": 9.0, "w2": 6.0}
+    shown = {
+        (s.name, *s.labels.values()): s.value for family in metrics.families(status) for s in family.samples
+    }
+    assert shown["offbeat_worker_local_updates", "w2"] == 6.0
 
 
 @pytest.mark.parametrize("weight", ["equal", "samples", "data", "per_step"])

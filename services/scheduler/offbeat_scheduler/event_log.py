@@ -5,6 +5,9 @@
     {"t": 1.25, "event": "WorkerReported", ...} then all events, each followed by
     {"t": 1.25, "decision": "SendTo", ...}      what was decided upon it
 
+An event upon which an allocation was solved says in how many seconds, as "solve_s": for people, and not
+read by a replay.
+
 Nothing is held in memory. A disk that is full or read-only stops the log, not the run. A run
 that fills `full_bytes` goes on in short, after a line that says so; it replays up to there:
 
@@ -81,8 +84,8 @@ class EventLog:
             self._fail(error)
         self._write(now, {"event": "HubState", **plain(state)})
 
-    def add(self, event: Event, decisions: Iterable[Instruction], now: float) -> None:
-        """An event and what was decided upon it."""
+    def add(self, event: Event, decisions: Iterable[Instruction], now: float, solve_s: float = 0.0) -> None:
+        """An event and what was decided upon it. `solve_s`: seconds of an allocation that was."""
         if self._file is None:
             return
         if self._abridged is None and self._written >= self._full_bytes:
@@ -92,7 +95,8 @@ class EventLog:
         if self._abridged is not None:
             kept = self._abridged.event(event, now)
             decisions = self._abridged.decisions(decisions)
-        self._write(now, *([record(kept)] if kept else []), *map(record, decisions))
+        measured = {"solve_s": solve_s} if solve_s else {}
+        self._write(now, *([record(kept) | measured] if kept else []), *map(record, decisions))
 
     def end(self) -> None:
         if self._file is not None:

@@ -46,6 +46,7 @@ class Worker:
         self.joined_s = 0.0
         self.lone_steps = 0  # the bound in force
         self.final = False
+        self.local_updates = 0.0  # mean of its last commits: passes where samples are allotted, else steps
         self._carried = pb.WorkerReport()
         self._count = pb.CommitCount()
         self._commits_before = 0
@@ -90,8 +91,15 @@ class Worker:
         self.report = report
         self.final = self.final or report.final
 
-    def counted(self, count: pb.CommitCount) -> None:
-        """The parameter server's count. One that fell was begun anew; totals go on."""
+    def counted(self, count: pb.CommitCount, drawn: int = 0) -> None:
+        """The parameter server's count. One that fell was begun anew; totals go on.
+
+        `drawn`: samples in a pass of the commits that are new in it; 0: it makes no such passes.
+        """
+        commits = count.commits - self._count.commits
+        if commits > 0:
+            steps, samples = count.steps - self._count.steps, count.samples - self._count.samples
+            self.local_updates = max(0.0, samples / drawn if drawn else float(steps)) / commits
         if count.commits < self._count.commits:
             # A restored server counts on from its checkpoint: what is lost since was made all the same.
             self._commits_before += self._count.commits - (count.commits if self._recounted else 0)

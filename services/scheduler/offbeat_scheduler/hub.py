@@ -30,6 +30,7 @@ from offbeat_scheduler.events import (
 from offbeat_scheduler.membership import ROLE_NAMES, Agent, Arrival, Membership
 from offbeat_scheduler.outbox import Outbox
 from offbeat_scheduler.run import Run
+from offbeat_scheduler.solve_time import SolveTime, still
 from offbeat_scheduler.sync import SyncModel
 
 MakeModel = Callable[[SyncSpec, RunSettings], SyncModel]
@@ -41,10 +42,14 @@ class Hub:
     Args:
         state: where to start from; that of a fresh scheduler has no agents.
         make_model: a synchronization model by its name; raises OffbeatError on a bad one.
+        stopwatch: monotonic seconds, to measure how long models take; no decision depends on it.
     """
 
-    def __init__(self, state: HubState, make_model: MakeModel) -> None:
+    def __init__(
+        self, state: HubState, make_model: MakeModel, stopwatch: Callable[[], float] = still
+    ) -> None:
         self._state = state
+        self._stopwatch = stopwatch
         self._make_model = make_model
         self._out = Outbox(state.revision, state.warnings)
         self.members = Membership(state.lease_s)
@@ -80,6 +85,10 @@ class Hub:
             agents=self.members.known(now),
             warnings=dict(self._out.warnings),
         )
+
+    def take_solve_s(self) -> float:
+        """Seconds of the allocation that the last event led to; 0: to none, or there is no stopwatch."""
+        return self.run.planner.solving.take() if self.run else 0.0
 
     def next_wake(self, now: float) -> float | None:
         """When a Tick is due, if nothing happens before; may lie in the past. None: not by itself."""
@@ -205,7 +214,8 @@ class Hub:
         if self.active_run:
             raise ValueError(f"run {self.active_run.run_id} is active")
         model = self._make_model(event.settings.sync, event.settings)
-        run = Run(event.run_id, event.settings, model, self.members, self._out, self._state.lease_s)
+        solving = SolveTime(self._stopwatch)
+        run = Run(event.run_id, event.settings, model, self.members, self._out, self._state.lease_s, solving)
         self._out.directives.forget()
         self._out.clear_run()
         self._out.say(f"run {event.run_id} was submitted")

@@ -54,7 +54,8 @@ def make_service(settings: SchedulerSettings) -> SchedulerService:
     # A run comes over the network: of a user's own models it may name these only.
     make_allowed = partial(make_model, own_files=settings.models)
     event_log = EventLog(settings.folder, settings.keep_runs)
-    return SchedulerService(Hub(state, make_allowed), RealClock(), event_log, make_allowed)
+    clock = RealClock()
+    return SchedulerService(Hub(state, make_allowed, clock.now), clock, event_log, make_allowed)
 
 
 async def serve(settings: SchedulerSettings, stop: asyncio.Event) -> int:

@@ -112,6 +112,8 @@ def _search(status: pb.Status) -> Iterator[Metric]:
         )
         yield _gauge("allotment_average_staleness", "Mean over pairs of workers.", found.average_staleness)
         yield _gauge("allotment_idle_share", "Of the cycle, planned, the mean worker's.", found.idle_share)
+        yield _gauge("allotment_solve_seconds", "That the last allocation took.", found.solve_s)
+        yield _gauge("allotment_solve_max_seconds", "That the run's slowest one took.", found.max_solve_s)
     if status.probes:
         yield _gauge("probe_reward", "Of the last probe.", status.probes[-1].reward)
         yield _gauge("probe_rate", "Commits per check period in the last probe.", status.probes[-1].rate)
@@ -146,6 +148,11 @@ def _workers(status: pb.Status) -> Iterator[Metric]:
     yield gauges("hold_seconds", "That a commit holds the training thread.", [r.hold_s for r in reports])
     yield gauges("train_loss", "Smoothed; its data stays on the device.", [r.train_loss for r in reports])
     yield gauges("staleness", "Versions that its last commit was behind.", [w.staleness for w in workers])
+    yield gauges(
+        "local_updates",
+        "In its last commits, the mean: passes where samples are allotted, else steps.",
+        [w.local_updates for w in workers],
+    )
     yield gauges("interval_seconds", "Commit interval in force for it.", [w.interval_s for w in workers])
     if status.HasField("allotment"):
         yield gauges("allotted_samples", "In each pass of this cycle.", [w.allotted_samples for w in workers])

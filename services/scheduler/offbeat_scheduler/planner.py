@@ -14,6 +14,7 @@ from offbeat_scheduler.fleet import Server, Worker, build_fleet
 from offbeat_scheduler.membership import Membership
 from offbeat_scheduler.outbox import Outbox
 from offbeat_scheduler.roster import Roster
+from offbeat_scheduler.solve_time import SolveTime
 from offbeat_scheduler.sync import Grid, Loss, Plan, SyncModel
 
 LONE_CHECK_PERIODS = 20
@@ -25,7 +26,11 @@ class ModelError(Exception):
 
 
 class Planner:
-    """Asks the model, keeps its last plan, and words it for everybody."""
+    """Asks the model, keeps its last plan, and words it for everybody.
+
+    Args:
+        solving: measures how long allocations take.
+    """
 
     def __init__(
         self,
@@ -34,7 +39,9 @@ class Planner:
         words: Wording,
         members: Membership,
         out: Outbox,
+        solving: SolveTime,
     ) -> None:
+        self.solving = solving
         self._model = model
         self._settings = settings
         self._words = words
@@ -56,6 +63,10 @@ class Planner:
         """Is a round over that the model has not heard of? A gate that closes with each step is no news."""
         is_round = self.plan is not None and self.plan.round is not None
         return is_round and self.closed(server) > self._closed_seen
+
+    def drawn(self, name: str) -> int:
+        """Samples that the plan in force gives this device for each pass; 0: no number of its own."""
+        return self.plan.samples.get(name, 0) if self.plan is not None else 0
 
     def rests(self, name: str) -> bool:
         """Does the plan in force let this device rest?"""
@@ -83,11 +94,14 @@ class Planner:
         """
         self._closed_seen = self.closed(roster.server)
         fleet = build_fleet(roster.active(), roster.server, started, now, closed=self._closed_seen)
+        began = self.solving.now()
         try:
             plan = checked(self._model, fleet)
         except (Exception, SystemExit) as error:
             raise self._explain(error) from error
         old, self.plan = self.plan, plan
+        if _allots_anew(old, plan):
+            self.solving.took(began)
         if old is None or self._anew or shared(old) != shared(plan):
             self._anew = False
             self.generation += 1
@@ -182,6 +196,12 @@ class Planner:
 def _resume(roster: Roster) -> common.Resume:
     trainers = [worker.name for worker in roster.active()]
     return common.Resume(version=roster.server.resumed_from, trainers=trainers)
+
+
+def _allots_anew(old: Plan | None, plan: Plan) -> bool:
+    """Was an allocation solved for this plan? A model is also asked in the middle of a cycle."""
+    before = (old.round, old.allotment) if old else None
+    return plan.allotment is not None and (plan.round, plan.allotment) != before
 
 
 def _lasting(plan: Plan) -> tuple[object, ...]:

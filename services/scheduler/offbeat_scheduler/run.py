@@ -25,6 +25,7 @@ from offbeat_scheduler.outbox import Outbox
 from offbeat_scheduler.planner import ModelError, Planner
 from offbeat_scheduler.readiness import nobody_left, together, unfit
 from offbeat_scheduler.roster import Roster
+from offbeat_scheduler.solve_time import SolveTime
 from offbeat_scheduler.stop import Outcome, StopRules
 from offbeat_scheduler.sync import Loss, SyncModel
 from offbeat_scheduler.timing import since
@@ -49,6 +50,7 @@ class Run:
         model: made for this run.
         members: who attends; the hub keeps it.
         lease_s: of a trainer at the parameter server.
+        solving: measures how long the model takes.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class Run:
         members: Membership,
         out: Outbox,
         lease_s: float,
+        solving: SolveTime,
     ) -> None:
         self.run_id = run_id
         self.settings = settings
@@ -75,7 +78,7 @@ class Run:
         self._members = members
         self._out = out
         self.roster = Roster(settings, self._words, members, out)
-        self.planner = Planner(model, settings, self._words, members, out)
+        self.planner = Planner(model, settings, self._words, members, out, solving)
         self._loss_is_new = False  # the model has not decided since
         self._checkpoint = ""  # of the parameter server's process before the present one
 
@@ -169,7 +172,7 @@ class Run:
         self.evaluations.server_keeps(report)
         for count in report.counts:
             if count.worker in workers:
-                workers[count.worker].counted(count)
+                workers[count.worker].counted(count, self.planner.drawn(count.worker))
         self.commits = max(report.commits, sum(worker.commits for worker in workers.values()))
         self._server_error(report.error, now)
         if resumed and self.ended is None:

@@ -129,7 +129,7 @@ class SchedulerService:
         """Let the decisions take an event in, and do what they say."""
         now = self.now() if now is None else now
         instructions = self.hub.handle(event, now)
-        self.event_log.add(event, instructions, now)
+        self.event_log.add(event, instructions, now, self.hub.take_solve_s())
         for instruction in instructions:
             self._carry_out(instruction)
         if self.event_log.is_open and self.hub.active_run is None:

@@ -78,6 +78,8 @@ def _add_plan(status: pb.Status, run: Run) -> None:
         status.allotment.max_staleness = plan.allotment.max_staleness
         status.allotment.average_staleness = plan.allotment.average_staleness
         status.allotment.idle_share = plan.allotment.idle_share
+        status.allotment.solve_s = run.planner.solving.last_s
+        status.allotment.max_solve_s = run.planner.solving.max_s
     for probe in plan.probes:
         status.probes.add(
             rate=probe.rate,
@@ -122,6 +124,7 @@ def _add_workers(status: pb.Status, hub: Hub) -> None:
             commits=worker.commits,
             steps_per_s=worker.steps_per_s,
             staleness=worker.staleness,
+            local_updates=worker.local_updates,
             device=worker.hello.device,
             error=_error(worker),
             shard=worker.hello.shard,
