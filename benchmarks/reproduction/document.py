@@ -5,10 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.reproduction import plots, rates, sections, trends
+from benchmarks.reproduction import (
+    cycles,
+    plots,
+    plots_allocation,
+    rates,
+    sections,
+    staleness,
+    trends,
+)
 from benchmarks.reproduction.claims import Claim
 from benchmarks.reproduction.contenders import CONTENDERS, RESULTS, tuned
-from benchmarks.reproduction.experiments import EXPERIMENTS, Experiment
+from benchmarks.reproduction.experiments import ABOUT, EXPERIMENTS, Experiment
 from benchmarks.reproduction.found import Found
 from benchmarks.reproduction.markdown import number, table
 from benchmarks.reproduction.tuned import PLACES, SEEDS
@@ -19,27 +27,28 @@ PAGE = "reproduction.md"
 PICTURES = "reproduction"
 
 HEAD = """\
-# The source's experiments, reproduced
+# The sources' experiments, reproduced
 
 Written by `make reproduce`: text, figures and verdicts are computed from
 [benchmarks/results/reproduction](../benchmarks/results/reproduction); edits here are lost.
 
-The source is Hu, Wang, Wu, "Distributed Machine Learning through Heterogeneous Edge Systems", AAAI 2020
-(arXiv 1911.06949). Its experiments ran on 18 machines; these run in virtual time (`offbeat simulate`): the
-decisions are those of the live services, the gradients are real, the data is real, and the seconds don't
-depend on the machine.
+The source of (a) to (h) is Hu, Wang, Wu, "Distributed Machine Learning through Heterogeneous Edge Systems",
+AAAI 2020 (arXiv 1911.06949); that of (i) and (j) is Mohammad, Sorour, "Adaptive Task Allocation for
+Asynchronous Federated and Parallelized Mobile Edge Learning", 2019 (arXiv 1905.01656). The first one's
+experiments ran on 18 machines; these run in virtual time (`offbeat simulate`): the decisions are those of the
+live services, the gradients are real, the data is real, and the seconds don't depend on the machine.
 
 ```console
 $ make reproduce              # all of it; interrupted, it goes on where it was
-$ make reproduce QUICK=1      # fewer models, sizes and seeds: within 10 minutes on 2 cores
+$ make reproduce QUICK=1      # fewer models, sizes and seeds: in 10 to 15 minutes on 2 cores
 $ make reproduce ONLY=a,c     # some experiments
 ```
 
-**Measure**: virtual seconds until the mean of the last 10 evaluations of held-out data, one a second, is at
-or below a loss. Seeds are paired: with seed k every model gets the same initial model, division and order
-of data, and jitter (10 % of each step's and each commit's time). In brackets: 95 % intervals of a ratio of
-means, by bootstrap over seeds. `>`: not every seed got there within the limit, which then counts as its
-time. "Less time" is one minus the ratio of means.
+**Measure**, but for (i) and (j): virtual seconds until the mean of the last 10 evaluations of held-out data,
+one a second, is at or below a loss. Seeds are paired: with seed k every model gets the same initial model,
+division and order of data, and jitter (10 % of each step's and each commit's time). In brackets: 95 %
+intervals of a ratio of means, by bootstrap over seeds. `>`: not every seed got there within the limit, which
+then counts as its time. "Less time" is one minus the ratio of means.
 
 **Devices**, unless a section says otherwise: 18; 5 make one local update a second, 6 three, 7 five:
 heterogeneity H = mean(v)/min(v) = 3.2. A commit takes 0.3 s, push and pull together, and training waits for
@@ -55,7 +64,7 @@ def write(docs: Path = DOCS, results: Path = RESULTS) -> Path:
     found = {
         name: content
         for experiment in EXPERIMENTS.values()
-        for name in experiment.scenarios
+        for name in experiment.names
         if (content := Found.read(name, results))
     }
     claims: list[Claim] = []
@@ -73,10 +82,10 @@ def _section(
     experiment: Experiment, found: Mapping[str, Found], pictures: Path, claims: list[Claim]
 ) -> list[str]:
     lines = [f"## ({experiment.letter}) {experiment.title}", "", experiment.asks, ""]
-    mine = {name: found[name] for name in experiment.scenarios if name in found}
+    mine = {name: found[name] for name in experiment.names if name in found}
     if not mine:
         return [*lines, f"Not run yet: `make reproduce ONLY={experiment.letter}`.", ""]
-    lines += [_how(mine), ""]
+    lines += [_solved(mine) if experiment.solved else _how(mine), ""]
     write_section: Callable[[Mapping[str, Found]], tuple[list[str], list[Claim]]] = sections.SECTIONS[
         experiment.letter
     ]
@@ -101,14 +110,22 @@ def _how(mine: Mapping[str, Found]) -> str:
     return f"{kind}, {' or '.join(map(str, seeds))} paired seeds, {'; '.join(made)}. Scenarios: {names}."
 
 
+def _solved(mine: Mapping[str, Found]) -> str:
+    versions = "; ".join(
+        sorted({f"Offbeat at {found.content['made_with']['commit']}" for found in mine.values()})
+    )
+    file = "examples/allocation/published.yaml"
+    return f"Solved by {versions}. Setting: [{file}](../{file}), with other T and K."
+
+
 def _version(found: Found) -> str:
     made = found.content["made_with"]
     return f"Offbeat at {made['commit']}, torch {made['torch']}"
 
 
 def _overview(found: Mapping[str, Found]) -> list[str]:
+    found = {name: content for name, content in found.items() if name in ABOUT}
     quick = sum(bool(content.content["quick"]) for content in found.values())
-    total = sum(len(experiment.scenarios) for experiment in EXPERIMENTS.values())
     kind = (
         "a full run"
         if not quick
@@ -116,7 +133,7 @@ def _overview(found: Mapping[str, Found]) -> list[str]:
         if quick == len(found)
         else f"full runs and {quick} QUICK ones"
     )
-    return [f"This page shows {kind}; {len(found)} of {total} scenarios.", ""]
+    return [f"This page shows {kind}; {len(found)} of {len(ABOUT)} scenarios.", ""]
 
 
 def _summary(claims: Sequence[Claim]) -> list[str]:
@@ -124,7 +141,7 @@ def _summary(claims: Sequence[Claim]) -> list[str]:
         return []
     rows = [[f"({claim.letter})", claim.source, claim.here, claim.verdict] for claim in claims]
     return [
-        "## What the source says, and what came out here",
+        "## What the sources say, and what came out here",
         "",
         *table(["", "The source", "Here", "The same?"], rows),
         "",
@@ -179,6 +196,17 @@ def _pictures(
     if letter == "e":
         panels = [(rates.RATES[name], content) for name, content in mine.items()]
         return [("Time against the commit rate", draw("e-rates", lambda path: plots.rates(panels, path)))]
+    if letter == "i":
+        rows = mine[staleness.NAME].content["results"]
+        return [("Staleness", draw("i-staleness", lambda path: plots_allocation.staleness(rows, path)))]
+    if letter == "j":
+        titled = [(cycles.title(name), content) for name, content in mine.items()]
+        return [
+            (
+                "Accuracy against cycles",
+                draw("j-accuracy", lambda path: plots_allocation.cycles(titled, path)),
+            )
+        ]
     if letter in ("f", "g", "h"):
         panels = [(name.partition("-")[2].replace("-", " "), content) for name, content in mine.items()]
         labels = list(dict.fromkeys(label for content in mine.values() for label in content.labels))

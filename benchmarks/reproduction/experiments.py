@@ -1,8 +1,10 @@
-"""The experiments (a) to (h): what each asks, which scenarios answer it, and what a quick run leaves out."""
+"""The experiments (a) to (j): what each asks, which scenarios answer it, and what a quick run leaves out."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+
+from benchmarks.reproduction.build_allocation import SCHEMES
 
 
 @dataclass(frozen=True)
@@ -13,6 +15,8 @@ class Experiment:
         asks: one paragraph for the document.
         scenarios: name -> what it is.
         quick: scenario -> labels that a quick run compares; scenarios that are not in it are left out.
+        solved: results that need no training: name -> what it is. They are the same in a quick run.
+        per_model: the accuracy of each model that a server has had is kept.
     """
 
     letter: str
@@ -20,6 +24,13 @@ class Experiment:
     asks: str
     scenarios: dict[str, str]
     quick: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    solved: dict[str, str] = field(default_factory=dict)
+    per_model: bool = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of all its results."""
+        return (*self.scenarios, *self.solved)
 
 
 QUICK_SEEDS = 2
@@ -141,6 +152,42 @@ EXPERIMENTS = {
                 "h-devices-leave": "A slow device leaves after 30 s, a fast one after 45 s",
             },
             {"h-speed-changes": QUICK, "h-devices-leave": QUICK},
+        ),
+        Experiment(
+            "i",
+            "Allocation: staleness against the number of learners",
+            "Now the source is Mohammad and Sorour. Learners work in cycles of T seconds; in each the "
+            "scheduler gives learner k a number of samples d_k and of local updates (passes over them) "
+            "tau_k. *Staleness* is the difference of two learners' tau. In the published setting (half of "
+            "the learners at 2.4 GHz, half at 700 MHz, 60,000 samples a cycle): how stale do learners get, "
+            "how many updates are made and how long do they idle with the optimised allocation (the "
+            "full-cycle rule: everybody works at least 98 % of T), with the same tau for all (synchronous), "
+            "and with equal samples for all and as many updates as fit (equal task allocation)? Only "
+            "solvers are at work here, nothing is trained. c is the number of updates that all would make "
+            "if it need not be whole ([allocation.md](allocation.md)).",
+            {},
+            solved={"i-staleness": "Staleness, updates and idle time in the published setting"},
+        ),
+        Experiment(
+            "j",
+            "Allocation: accuracy after the same number of cycles",
+            "Do the updates that the allocation wins make a better model? Half of the learners make five "
+            "local steps a second, half 1.5 (the ratio of 2.4 GHz to 700 MHz); T = 20 s, d samples drawn "
+            "anew in each cycle from evenly divided Fashion-MNIST, averaged by d_k at the cycle's end. Each "
+            "learner's speed is measured, not known: the first cycle, the same for all, is for that and is "
+            "not counted. In two fleets c promises more updates; in the third it is just above a whole "
+            "number, so that there is nothing to win. No target: all runs go on for as long. Accuracy on "
+            "10,000 held-out pictures is the mean over the models of three cycles, the last of them named; "
+            "differences are over paired seeds. Each has the learning rate that was tuned for Fixed "
+            "ADACOMM(16), which too averages models after some dozen local steps; the three were not tuned "
+            "one by one.",
+            {
+                "j-10-learners": "Allotted cycles, 10 learners, c = 1.65",
+                "j-20-learners": "Allotted cycles, 20 learners, c = 2.75",
+                "j-no-gain": "Allotted cycles, 10 learners, c just above a whole number: nothing to win",
+            },
+            dict.fromkeys(("j-10-learners", "j-no-gain"), tuple(SCHEMES)),
+            per_model=True,
         ),
     )
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -90,8 +91,11 @@ class Found:
         return f"{'' if self.reached_all(label) else '> '}{self[label]['time_s']:.0f}"
 
 
-def compact(comparison: Comparison, *, quick: bool) -> dict[str, Any]:
-    """What is committed of a comparison: means over seeds, times per seed, thinned curves."""
+def compact(comparison: Comparison, *, quick: bool, per_model: bool = False) -> dict[str, Any]:
+    """What is committed of a comparison: means over seeds, times per seed, thinned curves.
+
+    `per_model`: also each seed's accuracy of each model that its server has had.
+    """
     scenario = comparison.scenario
     where = harness.measured_on()
     return {
@@ -112,6 +116,7 @@ def compact(comparison: Comparison, *, quick: bool) -> dict[str, Any]:
                 "lr": scenario.run_settings(result.entry, scenario.seeds[0]).training.learning_rate,
                 "intervals_s": [_rounded(_last_interval(run)) for run in result.runs],
                 "curve": mean_curve([run["curve"] for run in result.runs]),
+                **({"models": [models(run["curve"]) for run in result.runs]} if per_model else {}),
             }
             for result in comparison.results
         ],
@@ -147,6 +152,16 @@ def mean_curve(curves: Sequence[Mapping[str, Sequence[float | None]]]) -> list[l
         ]
         for index in chosen
     ]
+
+
+def models(curve: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
+    """Each model that a run's server has had, by when it was first evaluated: of (j) one per cycle.
+
+    A model that does not change is not evaluated again: where the loss is the same, so is the model.
+    """
+    rows = zip(curve["loss"], curve["time_s"], curve["value"], strict=True)
+    first = [next(group) for _, group in itertools.groupby(rows, key=lambda row: row[0])]
+    return {"time_s": [row[1] for row in first], "value": [_rounded(row[2]) for row in first]}
 
 
 def _spread(length: int) -> Iterable[float]:

@@ -44,7 +44,7 @@ def curves(found: Found, path: Path, labels: Sequence[str]) -> None:
         axes.set_ylabel("held-out loss")
         axes.set_xlim(left=0)
         axes.legend(loc="upper right", fontsize=8, ncols=2)
-        _save(figure, path)
+        save(figure, path)
 
 
 def shares(found: Found, path: Path) -> None:
@@ -62,7 +62,7 @@ def shares(found: Found, path: Path) -> None:
         axes.set_xlabel("% of the devices' time")
         axes.grid(axis="y", visible=False)
         axes.legend(loc="lower center", bbox_to_anchor=(0.4, 1.0), ncols=3)
-        _save(figure, path)
+        save(figure, path)
 
 
 def leads(points: Sequence[tuple[float, Ratio]], path: Path, xlabel: str, *, log: bool = False) -> None:
@@ -81,7 +81,7 @@ def leads(points: Sequence[tuple[float, Ratio]], path: Path, xlabel: str, *, log
             axes.minorticks_off()
         axes.set_xlabel(xlabel)
         axes.set_ylabel("% less time than\nFixed ADACOMM")
-        _save(figure, path)
+        save(figure, path)
 
 
 def rates(panels: Sequence[tuple[str, Found]], path: Path) -> None:
@@ -94,7 +94,7 @@ def rates(panels: Sequence[tuple[str, Found]], path: Path) -> None:
             axes.set_xlabel("commits per check period")
         row[0][0].set_ylabel("virtual seconds")
         row[0][-1].legend(fontsize=8)
-        _save(figure, path)
+        save(figure, path)
 
 
 def _rates(axes: Axes, found: Found) -> None:
@@ -128,10 +128,10 @@ def groups(panels: Sequence[tuple[str, Found]], path: Path, labels: Sequence[str
             axes.set_title(title, fontsize=9.5)
             axes.set_xlabel("virtual seconds")
             axes.grid(axis="y", visible=False)
-        _save(figure, path)
+        save(figure, path)
 
 
-def _save(figure: Figure, path: Path) -> None:
+def save(figure: Figure, path: Path) -> None:
     """The same figures give the same file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.tight_layout()

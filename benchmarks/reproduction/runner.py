@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks import harness
-from benchmarks.reproduction import files, found
+from benchmarks.reproduction import files, found, staleness
 from benchmarks.reproduction.contenders import RESULTS
 from benchmarks.reproduction.experiments import EXPERIMENTS, QUICK_SEEDS, Experiment
 from offbeat_cli.simulator.compare import Progress, compare
@@ -30,8 +30,14 @@ COST_S = {
     "f-lstm": 3.0,
     "f-svm": 0.5,
     "a-three-workers": 0.5,
+    "j-10-learners": 1.5,
+    "j-20-learners": 3.0,
+    "j-no-gain": 1.5,
 }
 """What a run of a scenario costs, in runs of the others: to foretell how long is left."""
+
+SOLVERS: dict[str, Callable[[Path], Path]] = {staleness.NAME: staleness.run}
+"""Results without training."""
 
 
 def chosen(experiment: Experiment, *, quick: bool, folder: Path = files.FOLDER) -> list[Scenario]:
@@ -73,8 +79,13 @@ def run(
     """
     if fresh:
         shutil.rmtree(runs, ignore_errors=True)
+    experiments = [EXPERIMENTS[letter] for letter in letters]
+    for name in (name for experiment in experiments for name in experiment.solved):
+        say(f"{name}: solving")
+        SOLVERS[name](results)
+    per_model = {name for experiment in experiments if experiment.per_model for name in experiment.scenarios}
     scenarios = [
-        scenario for letter in letters for scenario in chosen(EXPERIMENTS[letter], quick=quick, folder=folder)
+        scenario for experiment in experiments for scenario in chosen(experiment, quick=quick, folder=folder)
     ]
     clock = Remaining({scenario.name: len(scenario.seeds) * len(scenario.compare) for scenario in scenarios})
     for number, scenario in enumerate(scenarios, 1):
@@ -82,7 +93,8 @@ def run(
         say(f"{scenario.name} ({number} of {len(scenarios)} scenarios): {total} runs{clock.text()}")
         progress = _Saying(scenario.name, clock, say)
         comparison = compare(scenario, folder=runs, workers=workers, progress=progress)
-        found.write(found.compact(comparison, quick=quick), results)
+        kept = found.compact(comparison, quick=quick, per_model=scenario.name in per_model)
+        found.write(kept, results)
     say(f"done: {len(scenarios)} scenarios in {_minutes(clock.elapsed_s)}")
 
 

@@ -1,10 +1,10 @@
-"""The sections (a) to (h): tables and verdicts, computed from what was found."""
+"""The sections (a) to (j): tables and verdicts, computed from what was found."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from benchmarks.reproduction import rates, trends
+from benchmarks.reproduction import cycles, rates, staleness, trends
 from benchmarks.reproduction.claims import Claim, lead_text, reaches, share
 from benchmarks.reproduction.found import Found, Ratio
 from benchmarks.reproduction.markdown import percent, table, together
@@ -224,4 +224,6 @@ SECTIONS: Mapping[str, Callable[[Mapping[str, Found]], Section]] = {
     "f": workloads,
     "g": weights,
     "h": changes,
+    "i": staleness.section,
+    "j": cycles.section,
 }

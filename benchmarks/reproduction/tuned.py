@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from benchmarks import harness
-from benchmarks.reproduction import build, files
+from benchmarks.reproduction import build, files, parts
 from benchmarks.reproduction.contenders import ALL, CONTENDERS, RESULTS, TUNING, tuned
 from benchmarks.reproduction.workloads import WORKLOADS
 from benchmarks.tuning import Setting, Tuned, tune
@@ -33,13 +33,13 @@ class Place:
     workload: str
     keys: Sequence[str]
     limit_s: float
-    devices: list[dict[str, Any]] = field(default_factory=build.fleet)
+    devices: list[dict[str, Any]] = field(default_factory=parts.fleet)
     training: dict[str, Any] = field(default_factory=dict)
 
 
 PLACES = {
     "mlp": Place("mlp", (*ALL, "adsp-per-step"), 600),
-    "mlp-dirichlet": Place("mlp", build.WEIGHT_MODELS, 600, training=build.DIRICHLET),
+    "mlp-dirichlet": Place("mlp", build.WEIGHT_MODELS, 600, training=parts.DIRICHLET),
     "mlp-labels-by-speed": Place("mlp", build.WEIGHT_MODELS, 600, build.labels_by_speed()),
     "cnn": Place("cnn", build.WORKLOAD_MODELS, 300),
     "lstm": Place("lstm", build.WORKLOAD_MODELS, 300),
@@ -54,7 +54,7 @@ def run(names: Sequence[str] = (), *, fresh: bool = False, workers: int | None =
         place = PLACES[name]
         harness.progress(f"tuning in {name}: {len(place.keys)} models")
         workload = replace(WORKLOADS[place.workload], limit_s=place.limit_s)
-        values = build.scenario(workload, place.devices, [], training=place.training)
+        values = parts.scenario(workload, place.devices, [], training=place.training)
         values |= {
             "name": f"tuning-{name}",
             "tasks": [str(files.FOLDER / path) for path in values.get("tasks", ())],

@@ -1,4 +1,4 @@
-"""The source's experiments: scenario files, the runner, and the page that is computed from results."""
+"""The sources' experiments: scenario files, the runner, and the page that is computed from results."""
 
 import itertools
 import json
@@ -10,14 +10,18 @@ import yaml
 from benchmarks.reproduction import __main__ as command
 from benchmarks.reproduction import (
     build,
+    build_allocation,
     claims,
+    cycles,
     document,
     experiments,
     files,
     found,
+    parts,
     plots,
     rates,
     runner,
+    staleness,
     trends,
 )
 from benchmarks.reproduction.contenders import CONTENDERS
@@ -25,8 +29,10 @@ from benchmarks.reproduction.found import Found, Ratio
 from benchmarks.reproduction.markdown import table
 from offbeat_cli.simulator.scenario import Scenario
 from offbeat_core.errors import OffbeatError
+from offbeat_scheduler.allocation import solve
 
 NAMES = sorted(build.build())
+LETTERS = "abcdefghij"
 
 
 # ---- scenario files -----------------------------------------------------------------------
@@ -66,21 +72,21 @@ def test_a_scenario_can_be_run(name):
 
 
 def test_every_experiment_of_the_issue_is_there_and_a_quick_run_leaves_none_out():
-    assert "".join(experiments.EXPERIMENTS) == "abcdefgh"
+    assert "".join(experiments.EXPERIMENTS) == LETTERS
     assert sorted(experiments.ABOUT) == NAMES
     for experiment in experiments.EXPERIMENTS.values():
-        assert experiment.quick
+        assert experiment.quick or experiment.solved
         for scenario in runner.chosen(experiment, quick=True):
             asked = set(experiment.quick[scenario.name])
             assert {entry.shown for entry in scenario.compare} == asked, scenario.name
             assert len(scenario.seeds) == experiments.QUICK_SEEDS
-            assert "ADSP" in asked or scenario.name.startswith("e-")
+            assert asked & {"ADSP", "ADSP rate 1", "Optimised"}, scenario.name
 
 
 @pytest.mark.parametrize("asked", [1.0, 1.45, 2.0, 2.6, 29 / 9])
 @pytest.mark.parametrize("size", [18, 36, 100, 500])
 def test_a_fleet_has_the_heterogeneity_that_was_asked_for(asked, size):
-    devices = build.fleet(asked, size)
+    devices = parts.fleet(asked, size)
     speeds = [1 / group["step_s"] for group in devices for _ in range(group["count"])]
     assert len(speeds) == size
     assert sum(speeds) / size / min(speeds) == pytest.approx(asked, rel=0.01)
@@ -101,10 +107,12 @@ def test_a_quick_run_makes_the_same_runs_as_the_full_one():
 def test_every_scenario_gives_each_model_its_tuned_rate():
     choices = {"mlp": {"adsp": {"lr": 0.77}, "bsp": {"lr": 0.33}}}
     for name, content in build.build(choices).items():
-        if content["task"]["name"] != "fashion-mnist" or content["task"]["options"].get("architecture"):
+        if content["task"]["name"] != "fashion-mnist" or content["task"].get("options", {}).get(
+            "architecture"
+        ):
             continue
         for entry in content["compare"]:
-            if name == "g-iid" or not name.startswith("g-"):
+            if name == "g-iid" or not (name.startswith("g-") or "-dirichlet-" in name):
                 if entry["sync"] == "bsp":
                     assert entry["training"] == {"lr": 0.33}, name
                 if entry["sync"] == "adsp":
@@ -205,7 +213,7 @@ def test_only_some_experiments_are_run_in_their_order(monkeypatch):
     monkeypatch.setenv("ONLY", "c, a")
     assert command._only() == ["a", "c"]
     monkeypatch.delenv("ONLY")
-    assert command._only() == list("abcdefgh")
+    assert command._only() == list(LETTERS)
 
 
 def test_an_unknown_place_to_tune_in_is_named(capsys):
@@ -365,8 +373,36 @@ def write_results(folder, *, quick=False, lead=0.35, seeds=5):
             ours = item["label"].startswith("ADSP")
             times = [(100 * lead if ours else 100 + number) * (1 + seed / 100) for seed in range(seeds)]
             compute = 0.92 if ours else 0.45
-            entries.append(entry(item["label"], times, compute=compute))
+            more = {"models": [accuracies(0.01 * ours_first(number))] * seeds} if name[0] == "j" else {}
+            entries.append(entry(item["label"], times, compute=compute, **more))
         found.write(result(name, *entries, quick=quick, seeds=seeds), folder)
+    rows = [a_row(cycle_s, learners) for cycle_s in staleness.CYCLES_S for learners in staleness.LEARNERS]
+    found.write(result(staleness.NAME, *rows), folder)
+
+
+def ours_first(number):
+    return 1 if number == 0 else 0
+
+
+def accuracies(more, cycles=24):
+    """A seed of (j): one model every 20 s, each better than the one before."""
+    return {
+        "time_s": [1 + 20 * n for n in range(cycles)],
+        "value": [round(0.1 + 0.03 * n + (more if n > 1 else 0), 4) for n in range(cycles)],
+    }
+
+
+def a_row(cycle_s, learners, *, ours=1, equal=4):
+    figures = {"average": 0.5, "updates": 60, "idle": 0.1}
+    return {
+        "cycle_s": cycle_s,
+        "learners": learners,
+        "c": 3.35,
+        "full-cycle": {**figures, "max": ours, "updates": 72},
+        "maximal": {**figures, "max": 0},
+        "sync": {**figures, "max": 0},
+        "eta": {**figures, "max": equal},
+    }
 
 
 @pytest.fixture
@@ -382,15 +418,15 @@ def test_the_page_is_computed_from_the_results(tmp_path):
     assert "a full run" in text
     assert f"{len(NAMES)} of {len(NAMES)} scenarios" in text
     assert "abc1234" in text
-    summary = text.split("## What the source says")[1].split("\n## ")[0]
+    summary = text.split("## What the sources say")[1].split("\n## ")[0]
     assert "66.3 % less time than Fixed ADACOMM(4), the best tau" in summary
     assert summary.count("| (a) |") == 4
-    for letter in "abcdefgh":
+    for letter in LETTERS:
         assert f"## ({letter}) " in text
     for picture in re.findall(r"\]\((reproduction/[^)]*svg)\)", text):
         file = tmp_path / "docs" / picture
         assert file.stat().st_size < 120_000
-    assert len(list((tmp_path / "docs" / "reproduction").iterdir())) == 9
+    assert len(list((tmp_path / "docs" / "reproduction").iterdir())) == 11
 
 
 def test_another_result_gives_another_verdict(tmp_path, undrawn):
@@ -419,16 +455,16 @@ def test_a_quick_run_is_called_one(tmp_path, undrawn):
 
 def test_the_page_says_what_was_not_run(tmp_path, undrawn):
     write_results(tmp_path / "results")
-    for path in itertools.chain(*((tmp_path / "results").glob(f"{letter}-*") for letter in "bcdefgh")):
+    for path in itertools.chain(*((tmp_path / "results").glob(f"{letter}-*") for letter in LETTERS[1:])):
         path.unlink()
     text = document.write(tmp_path / "docs", tmp_path / "results").read_text()
-    assert text.count("Not run yet") == 7
+    assert text.count("Not run yet") == len(LETTERS) - 1
     assert "`make reproduce ONLY=h`" in text
 
 
 def test_a_page_without_any_results_can_be_written(tmp_path, undrawn):
     text = document.write(tmp_path / "docs", tmp_path / "nothing").read_text()
-    assert text.count("Not run yet") == 8
+    assert text.count("Not run yet") == len(LETTERS)
 
 
 def test_contenders_are_models_that_exist():
@@ -439,3 +475,151 @@ def test_contenders_are_models_that_exist():
 def test_a_scenario_folder_without_the_file_is_an_error_that_names_it(tmp_path):
     with pytest.raises(OffbeatError, match=r"a-models\.yaml"):
         runner.chosen(experiments.EXPERIMENTS["a"], quick=False, folder=tmp_path)
+
+
+# ---- (i): staleness --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("cycle_s", "learners", "c", "ours", "equal", "updates"),
+    [
+        (7.5, 10, 1.647, (1, 0.56), (2, 1.11), (15, 10)),
+        (7.5, 20, 3.350, (1, 0.51), (4, 2.11), (72, 60)),
+        (15.0, 10, 3.371, (1, 0.53), (4, 2.22), (36, 30)),
+        (15.0, 20, 6.798, (1, 0.27), (7, 3.68), (137, 120)),
+        (30.0, 20, 13.695, (1, 0.34), (15, 7.89), (276, 260)),
+    ],
+)
+def test_the_published_setting_gives_what_is_known_of_it(cycle_s, learners, c, ours, equal, updates):
+    row = staleness.row(cycle_s, learners)
+    assert row["c"] == pytest.approx(c, abs=0.001)
+    for scheme, (most, average) in (("full-cycle", ours), ("eta", equal)):
+        assert row[scheme]["max"] == most
+        assert row[scheme]["average"] == pytest.approx(average, abs=0.006)
+    assert (row["full-cycle"]["updates"], row["sync"]["updates"]) == updates
+    assert row["full-cycle"]["idle"] <= 0.02
+
+
+@pytest.mark.parametrize("learners", [10, 15])
+def test_learners_of_even_index_are_fast(learners):
+    problem = staleness.problem(7.5, learners)
+    assert problem.learners == learners
+    fast = problem.compute < problem.compute.mean()
+    assert fast.sum() == (learners + 1) // 2
+    assert problem.compute.max() / problem.compute.min() == pytest.approx(2.4 / 0.7)
+
+
+def test_where_c_is_just_above_a_whole_number_the_page_says_that_nothing_is_gained():
+    rows = [staleness.row(7.5, 20), staleness.row(7.5, 30)]
+    assert rows[1]["full-cycle"]["updates"] == rows[1]["sync"]["updates"]
+    lines, made = staleness.section({staleness.NAME: Found({"results": rows})})
+    text = "\n".join(lines)
+    assert "20 % more updates than the synchronous one: c = 3.35 (20 learners, T = 7.5 s)." in text
+    assert "the gain vanishes, at c = 5.05 (30 learners, T = 7.5 s)." in text
+    assert "in 2 of 2 settings it makes no more updates than the synchronous scheme" in text
+    assert made[0].verdict == "yes"
+    assert "largest staleness 0 to 1, with equal allocation 4 to 5" in made[0].here
+
+
+def test_a_staleness_that_is_not_smaller_is_not_called_so():
+    rows = [a_row(7.5, 10), a_row(7.5, 20, ours=4)]
+    _, made = staleness.section({staleness.NAME: Found({"results": rows})})
+    assert made[0].verdict == "not everywhere"
+    assert "smaller in 1 of 2 settings" in made[0].here
+
+
+def test_what_needs_no_training_is_solved_by_a_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(staleness, "CYCLES_S", (7.5,))
+    monkeypatch.setattr(staleness, "LEARNERS", (10,))
+    said = []
+    runner.run(["i"], quick=True, results=tmp_path, say=said.append)
+    content = Found.read(staleness.NAME, tmp_path)
+    assert [row["learners"] for row in content.content["results"]] == [10]
+    assert said[0] == "i-staleness: solving"
+
+
+# ---- (j): cycles -----------------------------------------------------------------------------
+
+
+def test_each_model_is_kept_once():
+    curve = {
+        "time_s": [1, 2, 3, 4, 5, 6],
+        "loss": [2.3, 2.3, 1.0, 1.0, 1.0, 0.5],
+        "value": [0.1, 0.1, 0.7, 0.7, 0.7, 0.81239],
+        "commits": [0, 0, 3, 3, 3, 6],
+    }
+    assert found.models(curve) == {"time_s": [1, 3, 6], "value": [0.1, 0.7, 0.8124]}
+
+
+def test_accuracy_after_cycles_is_the_mean_of_three_models_measurement_aside():
+    run = {"time_s": [1, 5, 20, 40, 60, 80], "value": [0.1, 0.2, 0.3, 0.5, 0.7, 0.9]}
+    assert cycles.after_cycles(run, 3) == pytest.approx((0.3 + 0.5 + 0.7) / 3)
+    assert cycles.after_cycles(run, 4) == pytest.approx((0.5 + 0.7 + 0.9) / 3)
+    with pytest.raises(ValueError, match="4 cycles were made, and not 5"):
+        cycles.after_cycles(run, 5)
+    assert cycles.after_seconds(run, 60) == pytest.approx((0.3 + 0.5 + 0.7) / 3)
+    assert cycles.after_seconds(run, 59) == pytest.approx((0.2 + 0.3 + 0.5) / 3)
+
+
+def test_a_difference_is_of_paired_seeds():
+    """Seeds that differ much, and models that differ little in each: the interval is narrow."""
+    theirs = [0.5, 0.6, 0.7, 0.8, 0.9]
+    gap = cycles.difference([value + 0.01 for value in theirs], theirs)
+    assert (gap.mean, gap.low, gap.high) == pytest.approx((0.01, 0.01, 0.01))
+    assert gap.verdict == "ahead"
+    assert cycles.difference(theirs, [value + 0.01 for value in theirs]).verdict == "behind"
+    assert cycles.difference([0.5, 0.7], [0.6, 0.6]).verdict == "as good"
+
+
+@pytest.mark.parametrize("name", build_allocation.CYCLED)
+def test_the_samples_of_a_fleet_give_its_c(name):
+    what = build_allocation.CYCLED[name]
+    ours, sync, equal = (cycles.planned(what, label) for label in build_allocation.SCHEMES)
+    relaxed = solve(ours.problem, "async", "relaxed")
+    assert relaxed.tau == pytest.approx([what.updates] * what.learners, rel=0.001)
+    assert sync.updates_total == int(what.updates) * what.learners
+    assert equal.max_staleness > ours.max_staleness
+    gains = ours.updates_total - sync.updates_total
+    assert (gains == 0) == (name == "j-no-gain")
+
+
+@pytest.mark.parametrize("name", build_allocation.CYCLED)
+def test_the_least_of_cycles_fits_the_limit(name):
+    scenario = Scenario.read(files.FOLDER / f"{name}.yaml")
+    longest_s = build_allocation.CLOSES * build_allocation.CYCLE_S
+    assert scenario.limit_s >= build_allocation.BENCHMARK_S + max(cycles.AFTER) * longest_s
+    assert scenario.target.accuracy == 1.0
+    assert len({entry.training["lr"] for entry in scenario.compare}) == 1
+
+
+def _cycled(name, **more):
+    """Results of (j): by label, by how much its accuracy is higher in each of two seeds."""
+    entries = [
+        entry(label, [460.0] * 2, models=[accuracies(gain) for gain in gains])
+        for label, gains in more.items()
+    ]
+    return {name: Found(result(name, *entries, seeds=2))}
+
+
+@pytest.mark.parametrize(
+    ("ours", "verdict"),
+    [
+        ([0.02, 0.03], "yes"),
+        ([0.02, -0.01], "at least as good: ahead in 0 of 2"),
+        ([-0.02, -0.03], "no: behind in 2 of 2"),
+    ],
+)
+def test_accuracies_are_judged_by_intervals(ours, verdict):
+    made = _cycled("j-10-learners", Optimised=ours, Synchronous=[0.0, 0.0], Equal=[0.0, 0.0])
+    lines, found_claims = cycles.section(made)
+    assert [claim.verdict for claim in found_claims] == [verdict]
+    assert any(line.startswith("| Synchronous | 1 | 10 |") for line in lines)
+
+
+def test_a_fleet_without_a_gain_is_judged_by_itself():
+    made = _cycled("j-10-learners", Optimised=[0.02] * 2, Synchronous=[0.0] * 2, Equal=[0.0] * 2)
+    made |= _cycled("j-no-gain", Optimised=[0.01, -0.01], Synchronous=[0.0] * 2, Equal=[-0.5] * 2)
+    _, (promised, none) = cycles.section(made)
+    assert promised.verdict == "yes"
+    assert none.source.startswith("(not in the source)")
+    assert none.verdict == "yes: no difference that the seeds show"
