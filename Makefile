@@ -41,7 +41,7 @@ test: lint       ## lint, then every test that this machine can run
 bench: $(STAMP)  ## list the benchmarks; run one with NAME=... (and ARGS)
 	$(BIN)/python -m benchmarks $(NAME) $(ARGS)
 
-reproduce: $(STAMP) ## the source's experiments, in virtual time (QUICK=1, ONLY=a,c)
+reproduce: $(STAMP) ## the sources' experiments, in virtual time (QUICK=1, ONLY=a,c)
 	QUICK=$(QUICK) ONLY=$(ONLY) $(BIN)/python -m benchmarks.reproduction
 
 protos: $(STAMP) ## generate the stubs from protos/

@@ -178,9 +178,9 @@ EXPERIMENTS = {
             "not counted. In two fleets c promises more updates; in the third it is just above a whole "
             "number, so that there is nothing to win. No target: all runs go on for as long. Accuracy on "
             "10,000 held-out pictures is the mean over the models of three cycles, the last of them named; "
-            "differences are over paired seeds. Each has the learning rate that was tuned for Fixed "
-            "ADACOMM(16), which too averages models after some dozen local steps; the three were not tuned "
-            "one by one.",
+            "differences are over paired seeds, in brackets 95 % by Student's t. Each has the learning rate "
+            "that was tuned for Fixed ADACOMM(16), which too averages models after some dozen local steps; "
+            "the three were not tuned one by one.",
             {
                 "j-10-learners": "Allotted cycles, 10 learners, c = 1.65",
                 "j-20-learners": "Allotted cycles, 20 learners, c = 2.75",

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """A Markdown table's lines; all columns but the first are right-aligned where all of them are numbers."""
     numeric = [
-        all(row[column][:1] in "0123456789->" for row in rows if row[column]) for column in range(len(head))
+        all(row[column][:1] in "0123456789->+" for row in rows if row[column]) for column in range(len(head))
     ]
     rule = ["---:" if is_number and column else "---" for column, is_number in enumerate(numeric)]
     return [_line(head), _line(rule), *map(_line, rows)]

@@ -41,7 +41,7 @@ def staleness(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
             axes.set_ylim(bottom=-0.02 * max(row["eta"]["max"] for row in mine))
             axes.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
         panels[0][0].set_ylabel("staleness, updates")
-        panels[0][0].legend(fontsize=7, loc="upper left")
+        panels[0][-1].legend(fontsize=7, loc="upper left")
         save(figure, path)
 
 

@@ -571,6 +571,13 @@ def test_a_difference_is_of_paired_seeds():
     assert cycles.difference([0.5, 0.7], [0.6, 0.6]).verdict == "as good"
 
 
+def test_two_seeds_that_agree_somewhat_prove_nothing():
+    gap = cycles.difference([0.51, 0.53], [0.5, 0.5])
+    assert gap.low < 0 < gap.high
+    gap = cycles.difference([0.51, 0.53, 0.52, 0.51, 0.52], [0.5] * 5)
+    assert gap.low == pytest.approx(0.018 - 2.776 * 0.0083666 / 5**0.5, abs=1e-5)
+
+
 @pytest.mark.parametrize("name", build_allocation.CYCLED)
 def test_the_samples_of_a_fleet_give_its_c(name):
     what = build_allocation.CYCLED[name]
@@ -604,15 +611,17 @@ def _cycled(name, **more):
 @pytest.mark.parametrize(
     ("ours", "verdict"),
     [
-        ([0.02, 0.03], "yes"),
+        ([0.02, 0.0201], "yes"),
         ([0.02, -0.01], "at least as good: ahead in 0 of 2"),
-        ([-0.02, -0.03], "no: behind in 2 of 2"),
+        ([-0.02, -0.0201], "no: behind in 2 of 2"),
     ],
 )
 def test_accuracies_are_judged_by_intervals(ours, verdict):
     made = _cycled("j-10-learners", Optimised=ours, Synchronous=[0.0, 0.0], Equal=[0.0, 0.0])
     lines, found_claims = cycles.section(made)
     assert [claim.verdict for claim in found_claims] == [verdict]
+    ahead, behind = (2 * verdict.startswith(word) for word in ("yes", "no"))
+    assert any(f"is ahead in {ahead} and behind in {behind} of 2 comparisons" in line for line in lines)
     assert any(line.startswith("| Synchronous | 1 | 10 |") for line in lines)
 
 
