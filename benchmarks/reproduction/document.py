@@ -40,7 +40,7 @@ live services, the gradients are real, the data is real, and the seconds don't d
 
 ```console
 $ make reproduce              # all of it; interrupted, it goes on where it was
-$ make reproduce QUICK=1      # fewer models, sizes and seeds: in 10 to 15 minutes on 2 cores
+$ make reproduce QUICK=1      # fewer models, sizes and seeds: within 10 minutes on 2 cores
 $ make reproduce ONLY=a,c     # some experiments
 ```
 

@@ -186,7 +186,7 @@ EXPERIMENTS = {
                 "j-20-learners": "Allotted cycles, 20 learners, c = 2.75",
                 "j-no-gain": "Allotted cycles, 10 learners, c just above a whole number: nothing to win",
             },
-            dict.fromkeys(("j-10-learners", "j-no-gain"), tuple(SCHEMES)),
+            {"j-10-learners": tuple(SCHEMES), "j-no-gain": ("Optimised", "Synchronous")},
             per_model=True,
         ),
     )

@@ -61,5 +61,5 @@ def cycles(panels: Sequence[tuple[str, Found]], path: Path) -> None:
             axes.set_xlabel("cycles")
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         row[0][0].set_ylabel("% right")
-        row[0][-1].legend(fontsize=8, loc="lower right")
+        row[0][0].legend(fontsize=8, loc="lower right")
         save(figure, path)
