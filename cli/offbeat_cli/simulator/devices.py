@@ -36,6 +36,7 @@ class VirtualDevice:
         joins_s, leaves_s: when it is there; it leaves without a word.
         speeds: (time, new step_s), for a device whose speed changes.
         fixed_s: of a step's seconds, those that do not grow with the batch.
+        max_batch: samples that fit it at a time; 0: any number.
     """
 
     name: str
@@ -47,6 +48,7 @@ class VirtualDevice:
     leaves_s: float | None = None
     speeds: tuple[tuple[float, float], ...] = ()
     fixed_s: float = 0.0
+    max_batch: int = 0
 
     def step_at(self, now_s: float, batches: float = 1.0) -> float:
         """Seconds per local update at a moment; `batches`: its samples over the usual batch's."""
@@ -71,6 +73,7 @@ class Directive:
     once: bool
     draw: int = 0  # so many of its samples, drawn for each generation; 0: all
     rate: float = 1.0  # of the run's learning rate
+    gradient_noise: bool = False  # measure it
 
 
 def rule_of(trigger: sync.Trigger) -> Rule:

@@ -143,6 +143,7 @@ class Motion:
         now = self._clock.now()
         assert trainer.directive is not None
         base, generation = trainer.base_version, trainer.directive.generation
+        self._flush(trainer)
         update, steps, samples = trainer.cut(now)
         up_s, down_s = trainer.vary_travel()
         trainer.way_back_s = down_s
@@ -220,7 +221,12 @@ class Motion:
             trainer.turn(Part.HOLD, now)
             self._clock.call_later(half_s, lambda: self._after(trainer, False))
 
+    def _flush(self, trainer: Trainer) -> None:
+        if self._workload.keeps(trainer.index):
+            self._workload.flush(trainer.index, trainer.values)
+
     def _merge(self, trainer: Trainer) -> None:
+        self._flush(trainer)
         if trainer.merge():
             self._workload.forget(trainer.index)
 

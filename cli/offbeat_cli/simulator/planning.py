@@ -117,6 +117,7 @@ class Planning:
     def _measured(self, trainer: Trainer) -> sync.Device:
         name = trainer.device.name
         commits = self._hub.commits(name) if self._hub else 0
+        noise = self._workload.noise(trainer.index)
         return sync.Device(
             name=name,
             commits=commits,
@@ -130,6 +131,10 @@ class Planning:
             joined_s=max(0.0, trainer.device.joins_s),
             trained_s=trainer.seconds[Part.COMPUTE],
             pull_s=trainer.device.commit_s / 2,
+            gradient_square=noise.square,
+            gradient_variance=noise.variance,
+            gradient_pairs=noise.pairs,
+            max_batch=trainer.device.max_batch,
         )
 
     def _fleet(self) -> sync.Fleet:
@@ -199,6 +204,7 @@ class Planning:
             once=plan.round is not None,
             draw=plan.samples.get(name, 0),
             rate=plan.rates.get(name, 1.0),
+            gradient_noise=plan.gradient_noise,
         )
 
     def _wake(self, at_s: float | None) -> None:

@@ -217,6 +217,7 @@ class Scenario(Settings):
                         leaves_s=group.leaves_at,
                         speeds=group.speeds,
                         fixed_s=group.fixed_s,
+                        max_batch=group.max_batch,
                     )
                 )
         return fleet

@@ -40,6 +40,9 @@ class DeviceGroup(Settings):
     speeds: tuple[tuple[float, float], ...] = Field((), description="[[at_s, step_s], ...]: it changes.")
     joins_at: float = Field(0.0, description="Seconds after the beginning.")
     leaves_at: float | None = Field(None, description="It vanishes then, without a word.")
+    max_batch: int = Field(
+        0, ge=0, le=MOST_32, description="Samples that fit its memory at a time. 0: any number."
+    )
     labels: tuple[int, ...] = Field((), description="Its data holds only these classes. Default: all.")
 
     @field_validator("count")

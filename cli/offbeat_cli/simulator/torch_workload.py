@@ -19,11 +19,12 @@ from torch.utils.data import TensorDataset
 
 from offbeat_cli.simulator.devices import Directive
 from offbeat_cli.simulator.shards import Shards
-from offbeat_cli.simulator.workloads import LocalUpdate, Workload
+from offbeat_cli.simulator.workloads import LocalUpdate, Noise, Workload
 from offbeat_core.config import RunSettings
 from offbeat_worker import tasks
 from offbeat_worker.batches import Order, fetcher
 from offbeat_worker.flat import FlatModel
+from offbeat_worker.noise import GradientNoise, descend
 from offbeat_worker.sgd import FlatSGD
 
 EVALUATED_AT_A_TIME = 500
@@ -65,6 +66,8 @@ class TorchWorkload(Workload):
         self._initial = self._flat.vector.numpy().copy()
         self._orders = [Order(size, seed, shard) for shard, size in enumerate(self._shards.sizes)]
         self._optimizers = [FlatSGD(self._flat) for _ in devices]
+        self._noise = [GradientNoise() for _ in devices]
+        self._measures = [False] * len(devices)
         self._rates = [run.training.learning_rate] * len(devices)
         self._made = [0] * len(devices)
         self._chance: bool | None = None  # does a local update draw random numbers? The first one shows it
@@ -88,7 +91,20 @@ class TorchWorkload(Workload):
 
     def allot(self, device: int, directive: Directive) -> None:
         self._rates[device] = directive.rate * self._training.learning_rate
+        self._measures[device] = directive.gradient_noise
         self._orders[device].draw(directive.draw, directive.generation)
+
+    def keeps(self, device: int) -> bool:
+        return self._optimizers[device].kept is not None
+
+    def flush(self, device: int, values: np.ndarray) -> None:
+        self._flat.load(torch.from_numpy(values))
+        if self._optimizers[device].flush():
+            torch.from_numpy(values).copy_(self._flat.vector)
+
+    def noise(self, device: int) -> Noise:
+        found = self._noise[device]
+        return Noise(found.square, found.variance, found.pairs)
 
     def forget(self, device: int) -> None:
         self._optimizers[device].forget()
@@ -106,7 +122,12 @@ class TorchWorkload(Workload):
         flat.load(torch.from_numpy(values))
         loss, _ = self._task.loss_and_metric(flat.module, items, **self._options)
         loss.backward()
-        self._optimizers[device].step(self._rates[device], training.momentum, training.weight_decay)
+        descend(
+            self._optimizers[device],
+            self._noise[device] if self._measures[device] else None,
+            len(indices),
+            (self._rates[device], training.momentum, training.weight_decay),
+        )
         if flat.buffers.numel():
             flat.gather_buffers()
         torch.from_numpy(values).copy_(flat.vector)

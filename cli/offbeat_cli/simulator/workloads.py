@@ -23,6 +23,14 @@ class LocalUpdate(NamedTuple):
     passes: int = 0  # over the device's data, finished since the beginning
 
 
+class Noise(NamedTuple):
+    """What a device measured of its gradients: |G|^2, tr(Sigma) of one sample, measurements behind both."""
+
+    square: float = 0.0
+    variance: float = 0.0
+    pairs: int = 0
+
+
 class Workload(ABC):
     """A model as one flat float32 vector of shape (elements,), and what a local update does to it."""
 
@@ -67,6 +75,17 @@ class Workload(ABC):
 
     def allot(self, device: int, directive: Directive) -> None:  # noqa: B027 - an analytic workload has neither
         """From its next local update on a device trains at the directive's learning rate, on its samples."""
+
+    def flush(self, device: int, values: np.ndarray) -> None:  # noqa: B027 - most keep nothing back
+        """Before `values` is read or replaced: what a device keeps of its last local update joins it."""
+
+    def keeps(self, device: int) -> bool:
+        """Has it kept anything back?"""
+        return False
+
+    def noise(self, device: int) -> Noise:
+        """What a device measured, where its directive asks for it."""
+        return Noise()
 
     def forget(self, device: int) -> None:  # noqa: B027 - most keep nothing
         """A device's update was refused: drop its momentum."""

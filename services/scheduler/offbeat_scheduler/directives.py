@@ -200,6 +200,7 @@ class Wording:
         directive.batch = plan.batches.get(name, directive.batch)
         directive.learning_rate *= plan.rates.get(name, 1.0)
         directive.draw = plan.samples.get(name, 0)
+        directive.gradient_noise = plan.gradient_noise
         directive.max_lone_steps = lone_steps
         return directive
 

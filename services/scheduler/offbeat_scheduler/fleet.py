@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from enum import Enum
 
@@ -164,11 +165,20 @@ class Worker:
             joined_s=self.joined_s,
             trained_s=self._trained_s(),
             pull_s=self.report.pull_s,
+            gradient_square=_finite(self.report.gradient_square),
+            gradient_variance=_finite(self.report.gradient_variance),
+            gradient_pairs=self.report.gradient_pairs,
+            max_batch=self.report.max_batch,
         )
 
     def _trained_s(self) -> float:
         shares = (self.report.time, self._carried.time)
         return sum(share.compute_s + share.paced_s for share in shares)
+
+
+def _finite(value: float) -> float:
+    """What a device measured, or 0."""
+    return value if math.isfinite(value) else 0.0
 
 
 class Server:

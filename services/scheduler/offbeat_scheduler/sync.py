@@ -32,6 +32,10 @@ class Device:
     joined_s: float = 0.0  # when it began training, seconds since the run's training began
     trained_s: float = 0.0  # seconds of this run's local updates, emulated slowness included
     pull_s: float = 0.0  # that its last pull of the model took
+    gradient_square: float = 0.0  # |G|^2 on its data, smoothed; an estimate, which may be negative
+    gradient_variance: float = 0.0  # tr(Sigma): of one sample's gradient
+    gradient_pairs: int = 0  # measurements behind both; 0: not yet known
+    max_batch: int = 0  # samples that fit it at a time; 0: no bound is known
 
 
 @dataclass(frozen=True)
@@ -161,6 +165,7 @@ class Allotment:
         busy_s: t_k by device, seconds of the cycle in which it works.
         max_staleness, average_staleness: of the planned local updates, over pairs of devices.
         idle_share: mean of 1 - t_k / T.
+        updates: local updates by device, on average, where a trigger does not say them.
     """
 
     cycle_s: float
@@ -168,6 +173,7 @@ class Allotment:
     max_staleness: float
     average_staleness: float
     idle_share: float
+    updates: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -188,6 +194,7 @@ class Plan:
     batches: Mapping[str, int] = field(default_factory=dict)  # by device, where it is not the run's
     rates: Mapping[str, float] = field(default_factory=dict)  # by device: times the run's learning rate
     samples: Mapping[str, int] = field(default_factory=dict)  # d_k, drawn for each generation; absent: all
+    gradient_noise: bool = False  # devices measure it: a model that chooses batches reads it
     overlap: bool = False  # the commit travels while training goes on; only without a gate
     membership_window_s: float = 60.0  # M counts trainers seen within it: max(2 check periods, 3 intervals)
     searching: bool = False

@@ -27,6 +27,7 @@ from offbeat_worker import tasks, trigger
 from offbeat_worker.accumulator import Accumulator
 from offbeat_worker.batches import Order, fetcher
 from offbeat_worker.flat import FlatModel
+from offbeat_worker.noise import GradientNoise, descend
 from offbeat_worker.sgd import FlatSGD
 from offbeat_worker.speed import StepTime
 from offbeat_worker.stopwatch import Stopwatch
@@ -120,6 +121,7 @@ class LocalRun:
         self.flat = FlatModel(module, site.device)
         self.flat.module.train()
         self._sgd = FlatSGD(self.flat)
+        self._noise = GradientNoise()
         self._accumulator: Accumulator | None = None
         self._trigger = trigger.Trigger()
         self._device = site.device
@@ -158,6 +160,7 @@ class LocalRun:
 
     def load(self, vector: np.ndarray, version: int) -> None:
         """Start from this model."""
+        self._sgd.flush()
         self.flat.load(torch.from_numpy(vector))
         self._accumulator = Accumulator(self.flat)
         self.version = version
@@ -208,7 +211,12 @@ class LocalRun:
             batch = move(batch, self._device)
         loss, _ = self._task.loss_and_metric(self.flat.module, batch, **self._options)
         loss.backward()
-        self._sgd.step(directive.learning_rate, directive.momentum, directive.weight_decay)
+        descend(
+            self._sgd,
+            self._noise if directive.gradient_noise else None,
+            len(indices),
+            (directive.learning_rate, directive.momentum, directive.weight_decay),
+        )
         value = loss.item()
         finite = math.isfinite(value)
         self._diverged = not finite
@@ -247,6 +255,7 @@ class LocalRun:
     def cut(self, now_s: float) -> Cut:
         """Take the accumulated update out."""
         accumulator = self._loaded
+        self._sgd.flush()
         vector = accumulator.cut()
         sent = accumulator.in_flight
         assert sent is not None
@@ -276,6 +285,7 @@ class LocalRun:
         accumulator = self._loaded
         if fresh.sequence != (self.sequence if accumulator.in_flight else 0):
             return  # pulled, or an answer to something else, while a commit is on its way: that one will do
+        self._sgd.flush()
         vector = torch.from_numpy(fresh.vector)
         shrunk = accumulator.shrunk
         if fresh.outcome == ps.CommitAck.REFUSED:
@@ -319,6 +329,9 @@ class LocalRun:
             revision=self.directive.revision,
             steps_since_pull=accumulator.steps_since_pull if accumulator else 0,
             shard_samples=self._order.held,
+            gradient_square=self._noise.square,
+            gradient_variance=self._noise.variance,
+            gradient_pairs=self._noise.pairs,
         )
 
     @property
