@@ -5,6 +5,9 @@ Source: Hu, Wang, Wu, "Distributed Machine Learning through Heterogeneous Edge S
 target grows by ΔC, and worker i gets ΔC_i, what it lacks of it, for the period to come: an
 interval of Γ/ΔC_i on a fixed grid. The search (`search/`) chooses ΔC; while it probes, a
 segment may be shorter or longer than a check period, and is a checkpoint all the same.
+
+With `allocation` each device also gets a batch of its own, and so a number of updates that fills
+the interval (`batches.py`).
 """
 
 from __future__ import annotations
@@ -14,7 +17,8 @@ from typing import Literal, cast
 
 from pydantic import Field, model_validator
 
-from offbeat_core.config import RunSettings, Settings
+from offbeat_core.config import MOST_32, RunSettings, Settings
+from offbeat_scheduler.models.batches import Batches
 from offbeat_scheduler.models.counts import ABSENT_PERIODS, EPSILON, Account, Ledger, share
 from offbeat_scheduler.models.shown import TOLERATED_COMMITS, Shown
 from offbeat_scheduler.search import (
@@ -79,8 +83,39 @@ class ADSP(SyncModel):
             3, ge=1, description="search: source: each of a probe's three losses is the mean of so many."
         )
 
+        allocation: bool = Field(
+            False,
+            description="Give each device a batch of its own by goodput; its learning rate is scaled along.",
+        )
+        max_staleness: int | None = Field(
+            None,
+            ge=0,
+            description="allocation: two devices' local updates per interval differ by so many at most, "
+            "as far as batches can do that.",
+        )
+        min_batch: int | None = Field(
+            None,
+            ge=1,
+            le=MOST_32,
+            description="allocation: samples of a local update at least. Default: a quarter of batch.",
+        )
+        max_batch: int | None = Field(
+            None,
+            ge=1,
+            le=MOST_32,
+            description="allocation: at most, memory permitting. Default: 8 times batch.",
+        )
+        rate_cap: float = Field(
+            1.5, ge=1, description="allocation: the learning rate grows by this factor at most."
+        )
+
         @model_validator(mode="after")
         def _one_way(self) -> ADSP.Options:
+            for name in ("max_staleness", "min_batch", "max_batch", "rate_cap"):
+                if name in self.model_fields_set and not self.allocation:
+                    raise ValueError(
+                        f"{name}: {getattr(self, name)} is of use with allocation only; add allocation: true"
+                    )
             if self.rate is not None and "search" in self.model_fields_set:
                 raise ValueError(
                     f"rate: {self.rate} and search: {self.search}: a fixed rate is not searched; give one"
@@ -92,6 +127,7 @@ class ADSP(SyncModel):
         self._options = cast(ADSP.Options, options)
         self.search = _make_search(self._options, run)
         self._period_s = run.check_period_s
+        self._batches = _make_batches(self._options, run)
         self._segment: Segment | None = None
         self._start_s = 0.0  # of the segment, on the grid
         self._grid = Grid(self._period_s)  # of everyone who lacks nothing
@@ -109,6 +145,8 @@ class ADSP(SyncModel):
         counted_at_s = fleet.now_s - COUNTS_AGE_S if fleet.counted_at_s is None else fleet.counted_at_s
         self._counted_at_s = min(counted_at_s, fleet.now_s)
         self._keep_accounts(fleet)
+        if self._batches is not None:
+            self._batches.see(fleet, self._segment.interval_s if self._segment is not None else 0.0)
         pace = self._measure(fleet)
         if fleet.devices:
             self._advance(fleet, pace)
@@ -123,7 +161,12 @@ class ADSP(SyncModel):
             overlap=self._options.overlap,
             shown_s=shown_s,
             interval_s=self._segment.interval_s if self._segment is not None else 0.0,
+            gains=self._gains(fleet),
         )
+
+    def _gains(self, fleet: Fleet) -> dict[str, float]:
+        """By device, how many updates of the run's batch one of its own is worth."""
+        return self._batches.gains(fleet) if self._batches is not None else {}
 
     # ---- segments --------------------------------------------------------------------
 
@@ -216,12 +259,17 @@ class ADSP(SyncModel):
     def _plan(self, fleet: Fleet, pace: Pace) -> Plan:
         segment = self._segment or Segment(self._period_s, 1)
         wake_at_s = self._start_s + segment.duration_s
-        if not pace.measured:
+        own = self._batches
+        if not pace.measured or (own is not None and not own.settled):
             wake_at_s = min(wake_at_s, fleet.now_s + LOOK_AGAIN_S)
         return Plan(
             triggers={name: self._triggers[name] for name in fleet.devices},
             gate=Gate(),
             fold=Fold(when="at_once", weight=self._options.weight),
+            batches=own.batches() if own is not None else {},
+            rates=own.rates() if own is not None else {},
+            gradient_noise=own is not None,
+            allotment=own.allotment(fleet, segment.interval_s) if own is not None else None,
             overlap=self._options.overlap,
             membership_window_s=max(2 * self._period_s, 3 * segment.interval_s),
             searching=self.search.searching,
@@ -256,6 +304,19 @@ def _continues(grid: Grid, interval_s: float, start_s: float) -> bool:
         return False
     points = (start_s - grid.origin_s) / interval_s
     return abs(points - round(points)) < 1e-6
+
+
+def _make_batches(options: ADSP.Options, run: RunSettings) -> Batches | None:
+    if not options.allocation:
+        return None
+    return Batches(
+        run.training.batch,
+        run.check_period_s,
+        cap=options.rate_cap,
+        least=options.min_batch,
+        most=options.max_batch,
+        max_staleness=options.max_staleness,
+    )
 
 
 def _make_search(options: ADSP.Options, run: RunSettings) -> Search:

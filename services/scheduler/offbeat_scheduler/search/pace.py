@@ -39,7 +39,7 @@ class Pace:
         stepped, committed: is the step (commit) time of every device known?
         limited_by: what sets the floor, for the operator.
         hopeless: devices too slow to be waited for; they don't raise the floor.
-        step_s: seconds per step by device, where known.
+        step_s: seconds per usual step by device, where known.
         travel_s: from a deadline until its commits are in the server's model, on average: the step
             that is under way ends, and the commit travels one way.
     """
@@ -92,6 +92,7 @@ def measure(
     overlap: bool,
     shown_s: Mapping[str, float] = _NOTHING,
     interval_s: float = 0.0,
+    gains: Mapping[str, float] = _NOTHING,
 ) -> Pace:
     """The pace of a fleet.
 
@@ -99,13 +100,16 @@ def measure(
         shown_s: by device, the interval that its own commit counts show it to need, where that is known.
         interval_s: the one in force; 0: none. Commit times depend on it, by the load that
             commits are, so what was measured under it says little of a much shorter one.
+        gains: by device, how many of the run's usual local updates one of its own is worth, where a
+            batch of its own makes that another number than 1. Speeds are in usual ones.
     """
     devices = [fleet.devices[name] for name in sorted(fleet.devices)]
     step = _filled([device.step_s for device in devices])
     commit = _filled([device.commit_s for device in devices])
     hold = np.minimum(_filled([device.hold_s for device in devices]), commit)
+    gain = np.array([gains.get(device.name, 1.0) for device in devices], dtype=float)
     terms = Terms(
-        speed=1.0 / np.where(step > 0, step, 1.0),
+        speed=gain / np.where(step > 0, step, 1.0),
         held=hold if overlap else commit,
         delay=commit if overlap else np.zeros_like(commit),
     )
@@ -122,8 +126,12 @@ def measure(
         committed=bool(devices) and all(device.commit_s > 0 for device in devices),
         limited_by=limited_by,
         hopeless=hopeless,
-        step_s={device.name: device.step_s for device in devices if device.step_s > 0},
-        travel_s=float((step + commit).mean() / 2) if devices else 0.0,
+        step_s={
+            device.name: device.step_s / gains.get(device.name, 1.0)
+            for device in devices
+            if device.step_s > 0
+        },
+        travel_s=float((step / gain + commit).mean() / 2) if devices else 0.0,
     )
 
 

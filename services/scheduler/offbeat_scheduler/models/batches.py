@@ -1,0 +1,286 @@
+"""Which batch each device trains with under ADSP with allocation, kept up to date by what is measured.
+
+A device begins with the run's batch b0. Once its step time at that is known it tries half of it, with half of
+the learning rate (which costs next to nothing: as many samples, as much progress per sample), so that the
+fixed and the growing part of t(b) = alpha + beta b are told apart. From then on `allocation/goodput.py`
+chooses. A batch changes only where that is worth `WORTH` in goodput, for every change costs new
+measurements; under a bound on staleness, where the bound asks for it.
+
+A device whose step time is off the curve by `CHANGED` got slower or quicker, and its curve is scaled; whether
+its fixed part changed too is looked at again, at most once in `RETRY_PERIODS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from offbeat_core.config import MOST_32
+from offbeat_scheduler.allocation.goodput import Costs, Rule, best, goodput, spread, within
+from offbeat_scheduler.models.measured import FIRST_STEPS, SETTLE_S, SETTLE_STEPS
+from offbeat_scheduler.models.r2sp import StepCost, fixed_part
+from offbeat_scheduler.sync import Allotment, Device, Fleet
+
+WORTH = 1.05
+"""A batch changes for at least so much more goodput."""
+
+CHANGED = 1.25
+"""A step time that is off by this factor means that the device has changed."""
+
+RETRY_PERIODS = 5
+"""The fixed part is measured anew after so many check periods at the earliest."""
+
+LOOKS = 6
+"""Measurements, each after further local updates, that make a step time known."""
+
+MOST_FIXED = 16.0
+"""The fixed part is taken for no more than so many times b0's samples."""
+
+LEAST_SHARE, MOST_TIMES = 4, 8
+"""Without other bounds a batch is from a quarter of b0 to 8 times b0. Below, what is normalised over a batch
+(BatchNorm) gets poor."""
+
+NOISE_STEP = 1.2
+"""The noise scale in force is another one once it is off by this factor."""
+
+LEAST_GAIN = 0.01
+"""Of a local update, whatever was measured."""
+
+MOST_NOISE = 1e9
+"""Samples: beyond that all batches are alike."""
+
+FEW_PAIRS = 4
+"""Pairs of gradients in the whole fleet, before the noise scale is believed."""
+
+
+@dataclass
+class _Known:
+    """One device."""
+
+    batch: int  # in force
+    fixed: float | None = None  # in samples
+    sample_s: float = 0.0
+    other: StepCost | None = None  # at the batch that the one in force is compared with
+    found_s: float = 0.0  # when the fixed part was found
+    # Its step time under the batch in force is looked at from these local updates and seconds on.
+    from_steps: int = FIRST_STEPS
+    from_s: float = 0.0
+    sum_s: float = 0.0
+    looks: int = 0
+
+    def look(self, device: Device, now_s: float) -> StepCost | None:
+        """Its step time, once it is known."""
+        if device.step_s > 0 and device.steps >= self.from_steps and now_s >= self.from_s:
+            self.sum_s += device.step_s
+            self.looks += 1
+            self.from_steps = device.steps + 1
+        return StepCost(self.sum_s / self.looks, self.batch) if self.looks >= LOOKS else None
+
+    def look_again(self) -> None:
+        self.sum_s, self.looks = 0.0, 0
+
+    def set(self, batch: int, device: Device, now_s: float) -> None:
+        """Another batch is in force."""
+        if batch != self.batch:
+            self.batch = batch
+            self.look_again()
+            self.from_steps, self.from_s = device.steps + SETTLE_STEPS, now_s + SETTLE_S
+
+
+class Batches:
+    """Keeps the batches of a run.
+
+    Args:
+        base: b0, the run's batch.
+        cap: of the learning rate's factor.
+        least, most: samples of a local update at least and at most; None: by `LEAST_SHARE`, `MOST_TIMES`.
+        max_staleness: of updates per interval, over pairs of devices; None: no bound.
+    """
+
+    def __init__(
+        self,
+        base: int,
+        check_period_s: float,
+        *,
+        cap: float,
+        least: int | None = None,
+        most: int | None = None,
+        max_staleness: int | None = None,
+    ) -> None:
+        self._base = base
+        self._period_s = check_period_s
+        self._cap = cap
+        self._least = min(base, least or max(2, base // LEAST_SHARE))
+        self._most = min(max(base, most or MOST_TIMES * base), MOST_32)
+        self._max_staleness = max_staleness
+        self._known: dict[str, _Known] = {}
+        self._interval_s = 0.0
+        self._period = 0
+        self.noise: float | None = None  # gradient noise scale, samples
+        self.settled = False  # is every device's curve known?
+
+    def see(self, fleet: Fleet, interval_s: float) -> bool:
+        """Look at the fleet, and choose anew where something was learnt; `interval_s`: commits are so far
+        apart. Returns whether a batch changed."""
+        before = {name: known.batch for name, known in self._known.items()}
+        for name in self._known.keys() - fleet.devices.keys():
+            del self._known[name]
+        self._follow_noise(noise_scale(fleet.devices))
+        learnt = interval_s != self._interval_s and self._max_staleness is not None
+        self._interval_s = interval_s
+        for name, device in fleet.devices.items():
+            known = self._known.setdefault(name, _Known(self._fitting(device, self._base)))
+            learnt |= self._learn(device, known, fleet.now_s)
+            if known.batch > (fits := self._fitting(device, known.batch)):
+                known.set(fits, device, fleet.now_s)  # it ran out of memory
+        self.settled = all(known.fixed is not None for known in self._known.values())
+        if learnt or self._period_ended(fleet.now_s):
+            self._choose(fleet)
+        return before != {name: known.batch for name, known in self._known.items()}
+
+    # ---- what is in force --------------------------------------------------------------
+
+    def batches(self) -> dict[str, int]:
+        """By device, where it is not the run's."""
+        return {name: known.batch for name, known in self._known.items() if known.batch != self._base}
+
+    def rates(self) -> dict[str, float]:
+        """The learning rate's factors by device, where they are not 1."""
+        return {name: gain for name, known in self._known.items() if (gain := self._gain(known)) != 1.0}
+
+    def gains(self, fleet: Fleet) -> dict[str, float]:
+        """What a local update of each device is worth, in updates of b0 samples. While it tries another
+        batch its speed counts as it was: a trial is no change that a search should mind."""
+        return {
+            name: max(fleet.devices[name].step_s / known.other.seconds, LEAST_GAIN)
+            if known.other is not None and name in fleet.devices
+            else self._gain(known)
+            for name, known in self._known.items()
+        }
+
+    def _gain(self, known: _Known) -> float:
+        return float(self._rule().gain(np.float64(known.batch)))
+
+    def allotment(self, fleet: Fleet, interval_s: float) -> Allotment | None:
+        """What an interval holds; None until all step times are known."""
+        names = [name for name in sorted(self._known) if name in fleet.devices]
+        known = [self._known[name] for name in names]
+        if not known or any(one.sample_s <= 0 for one in known) or interval_s <= 0:
+            return None
+        step_s = np.array([(one.fixed or 0.0) * one.sample_s + one.batch * one.sample_s for one in known])
+        tau = np.round(interval_s / step_s, 2)
+        ordered = np.sort(tau)
+        pairs = len(tau) * (len(tau) - 1) / 2
+        # Over the pairs of a sorted list: each value is the larger one so often, the smaller one so often.
+        apart = float((ordered * (2 * np.arange(len(tau)) - len(tau) + 1)).sum())
+        return Allotment(
+            cycle_s=interval_s,
+            # Nobody waits: what is left of an interval belongs to the update under way.
+            busy_s=dict.fromkeys(names, interval_s),
+            max_staleness=round(float(ordered[-1] - ordered[0]), 2),
+            average_staleness=round(apart / pairs, 2) if pairs else 0.0,
+            idle_share=0.0,
+            updates=dict(zip(names, tau.tolist(), strict=True)),
+        )
+
+    # ---- one device --------------------------------------------------------------------
+
+    def _fitting(self, device: Device, batch: int) -> int:
+        bounds = [bound for bound in (device.max_batch, device.shard_samples) if bound > 0]
+        return max(1, min([batch, *bounds]))
+
+    def _learn(self, device: Device, known: _Known, now_s: float) -> bool:
+        """Take in what it showed; begin what is still to be tried. True: its curve is known, or another."""
+        now = known.look(device, now_s)
+        if now is None:
+            return False
+        known.look_again()
+        if known.fixed is None:
+            return self._compare(device, known, now, now_s)
+        expected_s = (known.fixed + known.batch) * known.sample_s
+        if 1 / CHANGED < now.seconds / expected_s < CHANGED:
+            return False
+        known.sample_s = now.seconds / (known.fixed + known.batch)
+        if now_s >= known.found_s + RETRY_PERIODS * self._period_s:
+            known.fixed, known.other = None, None
+        return True
+
+    def _compare(self, device: Device, known: _Known, now: StepCost, now_s: float) -> bool:
+        """Two batches tell the fixed part: the one in force, and then half of it."""
+        if known.other is None:
+            known.sample_s = now.seconds / now.batch  # until more is known
+            if now.batch > 1:
+                known.other = now
+                known.set(now.batch // 2, device, now_s)
+                return False
+            found: float | None = 0.0  # it fits no more than a single sample
+        else:
+            found = fixed_part(known.other, now, MOST_FIXED * self._base)
+            now, known.other = known.other, None
+            known.set(self._fitting(device, now.batch), device, now_s)
+        known.fixed, known.found_s = found or 0.0, now_s
+        known.sample_s = now.seconds / (known.fixed + now.batch)
+        return True
+
+    # ---- the fleet ---------------------------------------------------------------------
+
+    def _period_ended(self, now_s: float) -> bool:
+        period = int(now_s / self._period_s + 1e-9)
+        ended, self._period = period > self._period, period
+        return ended
+
+    def _follow_noise(self, noise: float | None) -> None:
+        """By steps: learning rates go with it, and are told to devices."""
+        if noise is not None and (self.noise is None or not 1 / NOISE_STEP < noise / self.noise < NOISE_STEP):
+            self.noise = noise
+
+    def _rule(self) -> Rule:
+        return Rule(self._base, self.noise if self.noise is not None else float(self._base), self._cap)
+
+    def _choose(self, fleet: Fleet) -> None:
+        """New batches for all whose curve is known."""
+        if self.noise is None:
+            return
+        names = [name for name in sorted(self._known) if self._known[name].fixed is not None]
+        if not names or (self._max_staleness is not None and not self.settled):
+            return
+        known = [self._known[name] for name in names]
+        most = np.array([self._fitting(fleet.devices[name], self._most) for name in names])
+        costs = Costs(
+            fixed=np.array([one.fixed for one in known], float),
+            sample_s=np.array([one.sample_s for one in known]),
+            least=np.minimum(self._least, most),
+            most=most,
+        )
+        rule = self._rule()
+        now = np.array([one.batch for one in known])
+        before, bound = goodput(costs, rule, now), self._max_staleness
+        if bound is None:
+            wanted = best(costs, rule)
+            change = goodput(costs, rule, wanted) >= WORTH * before
+        else:
+            wanted = within(costs, rule, self._interval_s, bound)
+            kept_to = spread(costs, self._interval_s, now) <= bound
+            worth = goodput(costs, rule, wanted).sum() >= WORTH * before.sum()
+            change = np.full(now.shape, bool(worth) or not kept_to)
+        for name, one, batch, changes in zip(names, known, wanted.tolist(), change.tolist(), strict=True):
+            if changes:
+                one.set(int(batch), fleet.devices[name], fleet.now_s)
+
+
+def noise_scale(devices: Mapping[str, Device]) -> float | None:
+    """tr(Sigma) / |G|^2 over the fleet, in samples; None where too little is known.
+
+    A ratio of sums: single devices' estimates of |G|^2 may well be negative. Where the sum is, gradients
+    are nothing but noise.
+    """
+    known = [device for device in devices.values() if device.gradient_pairs]
+    if sum(device.gradient_pairs for device in known) < FEW_PAIRS:
+        return None
+    square = sum(device.gradient_square for device in known)
+    variance = sum(device.gradient_variance for device in known)
+    if variance <= 0:
+        return 1.0
+    return min(max(variance / square, 1.0), MOST_NOISE) if square > 0 else MOST_NOISE
