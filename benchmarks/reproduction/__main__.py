@@ -1,4 +1,4 @@
-"""`make reproduce`: the sources' experiments, (a) to (j), in virtual time.
+"""`make reproduce`: the sources' experiments, (a) to (k), in virtual time.
 
     python -m benchmarks.reproduction [run]        run what is missing, write results, page and plots
     python -m benchmarks.reproduction document     write page and plots from the results there are

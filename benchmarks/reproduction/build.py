@@ -49,6 +49,7 @@ def build(choices: Mapping[str, Any] | None = None) -> Scenarios:
     made["h-speed-changes"] = scenario(mlp, _speed_changes(), contenders(CHANGE_MODELS, mlp, choices))
     made["h-devices-leave"] = scenario(mlp, _leaving(), contenders(CHANGE_MODELS, mlp, choices))
     made |= build_allocation.cycles(choices)
+    made |= build_allocation.batches(choices)
     return made
 
 

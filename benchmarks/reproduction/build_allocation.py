@@ -1,4 +1,4 @@
-"""The scenarios about allocation: (j) allotted cycles."""
+"""The scenarios about allocation: (j) allotted cycles, and (k) batches by goodput under ADSP."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from benchmarks.reproduction.contenders import rate
-from benchmarks.reproduction.parts import JITTER, Scenarios, scenario
+from benchmarks.reproduction.parts import DIRICHLET, JITTER, Scenarios, contenders, fleet, scenario
 from benchmarks.reproduction.workloads import WORKLOADS
+
+# ---- (j) ------------------------------------------------------------------------------------
 
 CYCLE_S = 20.0
 CYCLES = 20
@@ -91,3 +93,53 @@ def cycles(choices: Mapping[str, Any]) -> Scenarios:
             limit_s=BENCHMARK_S + CYCLES * CLOSES * CYCLE_S,
         )
     return made
+
+
+# ---- (k) ------------------------------------------------------------------------------------
+
+FIXED_SHARE = 0.5
+"""Of a step's time on the fast half of the devices, where there is a fixed part: alpha = beta · batch."""
+
+HETEROGENEITY = {"1.45": 1.45, "2.00": 2.0, "3.20": 29 / 9}
+DIVISIONS = {"iid": "mlp", "dirichlet": "mlp-dirichlet"}
+"""Division of the data -> the place where learning rates were tuned for it."""
+
+COSTS = ("proportional", "fixed-part")
+OWN = "ADSP, batches by goodput"
+
+
+def batches(choices: Mapping[str, Any]) -> Scenarios:
+    """(k). ADSP's learning rate for both: with own batches each device's rate is scaled from it."""
+    made: Scenarios = {}
+    for h, heterogeneity in HETEROGENEITY.items():
+        for division, place in DIVISIONS.items():
+            workload = replace(WORKLOADS["mlp"], key=place)
+            for cost in COSTS:
+                devices = fleet(heterogeneity)
+                compare = contenders(("adsp", "adsp"), workload, choices)
+                compare[1] |= {"label": OWN, "sync": {"adsp": {"allocation": True}}}
+                made[f"k-{h}-{division}-{cost}"] = scenario(
+                    workload,
+                    with_fixed_part(devices) if cost == "fixed-part" else devices,
+                    compare,
+                    **({"training": DIRICHLET} if division == "dirichlet" else {}),
+                )
+    return made
+
+
+def with_fixed_part(devices: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The same fleet, of slow, middle and fast ones: on the faster half a step has a part that does not grow
+    with the batch."""
+    slow, middle, fast = devices
+    half = sum(group["count"] for group in devices) // 2
+
+    def fixed(group: dict[str, Any], **more: Any) -> dict[str, Any]:
+        return {**group, **more, "fixed_s": round(FIXED_SHARE * group["step_s"], 4)}
+
+    of_middle = half - fast["count"]
+    return [
+        slow,
+        {**middle, "count": middle["count"] - of_middle},
+        fixed(middle, name="middle-fixed", count=of_middle),
+        fixed(fast),
+    ]

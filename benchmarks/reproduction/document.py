@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.reproduction import (
+    allocated,
     cycles,
     plots,
     plots_allocation,
@@ -206,6 +207,11 @@ def _pictures(
                 "Accuracy against cycles",
                 draw("j-accuracy", lambda path: plots_allocation.cycles(titled, path)),
             )
+        ]
+    if letter == "k":
+        ratios = allocated.ratios(mine)
+        return [
+            ("Time with own batches", draw("k-ratios", lambda path: plots_allocation.ratios(ratios, path)))
         ]
     if letter in ("f", "g", "h"):
         panels = [(name.partition("-")[2].replace("-", " "), content) for name, content in mine.items()]

@@ -1,10 +1,10 @@
-"""The experiments (a) to (j): what each asks, which scenarios answer it, and what a quick run leaves out."""
+"""The experiments (a) to (k): what each asks, which scenarios answer it, and what a quick run leaves out."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from benchmarks.reproduction.build_allocation import SCHEMES
+from benchmarks.reproduction.build_allocation import COSTS, DIVISIONS, HETEROGENEITY, OWN, SCHEMES
 
 
 @dataclass(frozen=True)
@@ -188,6 +188,25 @@ EXPERIMENTS = {
             },
             {"j-10-learners": tuple(SCHEMES), "j-no-gain": ("Optimised", "Synchronous")},
             per_model=True,
+        ),
+        Experiment(
+            "k",
+            "Batches by goodput under ADSP",
+            "Beyond both sources: each device gets a batch of its own, the one with the highest goodput "
+            "(samples a second times progress a sample), with its learning rate scaled along; a device then "
+            "makes fewer, larger updates between two commits. Where a step's time grows in proportion to "
+            "the batch that can win nothing but less noise; where part of it is fixed (the start of a "
+            "kernel, Python), larger batches use the device better. Here the fixed part is nothing, or half "
+            "of a step's time on the faster half of the devices. The fleet of (a) at three heterogeneities, "
+            "data divided evenly and by Dirichlet(0.3), the rate that was tuned for ADSP in both.",
+            {
+                f"k-{h}-{division}-{cost}": f"ADSP with a batch for each device: heterogeneity {h}, "
+                f"{division}, step time {cost.replace('-', ' ')}"
+                for h in HETEROGENEITY
+                for division in DIVISIONS
+                for cost in COSTS
+            },
+            {"k-3.20-iid-fixed-part": ("ADSP", OWN)},
         ),
     )
 }

@@ -1,4 +1,4 @@
-"""The plots of (i) and (j)."""
+"""The plots of (i), (j) and (k)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.ticker import MaxNLocator
 
 from benchmarks.reproduction.cycles import MEASURED, OURS
-from benchmarks.reproduction.found import Found
+from benchmarks.reproduction.found import Found, Ratio
 from benchmarks.reproduction.plots import save
 from offbeat_cli.plots import STYLE, WIDTH_IN
 
@@ -21,6 +21,7 @@ SCHEMES = {
     "full-cycle": ("optimised", "#2563eb"),
 }
 COLORS = {OURS: "#2563eb", "Synchronous": "#94a3b8", "Equal": "#dc2626"}
+DIVIDED = {"iid": ("even data", "#2563eb"), "dirichlet": ("Dirichlet(0.3)", "#f59e0b")}
 
 
 def staleness(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
@@ -62,4 +63,35 @@ def cycles(panels: Sequence[tuple[str, Found]], path: Path) -> None:
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         row[0][0].set_ylabel("% right")
         row[0][0].legend(fontsize=8, loc="lower right")
+        save(figure, path)
+
+
+def ratios(points: Mapping[tuple[str, str, str], Ratio], path: Path) -> None:
+    """Time with own batches, of that with one batch, against H: one panel per kind of step."""
+    costs = list(dict.fromkeys(cost for _, _, cost in points))
+    titles = {
+        "proportional": "step time proportional to the batch",
+        "fixed-part": "half of it fixed on the faster half",
+    }
+    with plt.rc_context(STYLE):
+        figure, row = plt.subplots(1, len(costs), figsize=(WIDTH_IN, 2.7), squeeze=False, sharey=True)
+        for axes, cost in zip(row[0], costs, strict=True):
+            for shift, (division, (name, color)) in enumerate(DIVIDED.items()):
+                mine = [
+                    (float(h), ratio) for (h, d, c), ratio in points.items() if (d, c) == (division, cost)
+                ]
+                if not mine:
+                    continue
+                means = [ratio.mean for _, ratio in mine]
+                spans = [
+                    [max(0.0, ratio.mean - ratio.low) for _, ratio in mine],
+                    [max(0.0, ratio.high - ratio.mean) for _, ratio in mine],
+                ]
+                at = [h + 0.03 * shift for h, _ in mine]
+                axes.errorbar(at, means, spans, color=color, marker="o", ms=4, capsize=3, lw=1.4, label=name)
+            axes.axhline(1, color="#475569", lw=0.9)
+            axes.set_title(titles.get(cost, cost), fontsize=9.5)
+            axes.set_xlabel("heterogeneity H")
+        row[0][0].set_ylabel("time with own batches,\nof that with one")
+        row[0][-1].legend(fontsize=8)
         save(figure, path)

@@ -1,10 +1,10 @@
-"""The sections (a) to (j): tables and verdicts, computed from what was found."""
+"""The sections (a) to (k): tables and verdicts, computed from what was found."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from benchmarks.reproduction import cycles, rates, staleness, trends
+from benchmarks.reproduction import allocated, cycles, rates, staleness, trends
 from benchmarks.reproduction.claims import Claim, lead_text, reaches, share
 from benchmarks.reproduction.found import Found, Ratio
 from benchmarks.reproduction.markdown import percent, table, together
@@ -226,4 +226,5 @@ SECTIONS: Mapping[str, Callable[[Mapping[str, Found]], Section]] = {
     "h": changes,
     "i": staleness.section,
     "j": cycles.section,
+    "k": allocated.section,
 }

@@ -21,6 +21,7 @@ from benchmarks.reproduction import (
     plots,
     rates,
     runner,
+    sections,
     staleness,
     trends,
 )
@@ -32,7 +33,7 @@ from offbeat_core.errors import OffbeatError
 from offbeat_scheduler.allocation import solve
 
 NAMES = sorted(build.build())
-LETTERS = "abcdefghij"
+LETTERS = "abcdefghijk"
 
 
 # ---- scenario files -----------------------------------------------------------------------
@@ -426,7 +427,7 @@ def test_the_page_is_computed_from_the_results(tmp_path):
     for picture in re.findall(r"\]\((reproduction/[^)]*svg)\)", text):
         file = tmp_path / "docs" / picture
         assert file.stat().st_size < 120_000
-    assert len(list((tmp_path / "docs" / "reproduction").iterdir())) == 11
+    assert len(list((tmp_path / "docs" / "reproduction").iterdir())) == 12
 
 
 def test_another_result_gives_another_verdict(tmp_path, undrawn):
@@ -632,3 +633,37 @@ def test_a_fleet_without_a_gain_is_judged_by_itself():
     assert promised.verdict == "yes"
     assert none.source.startswith("(not in the source)")
     assert none.verdict == "yes: no difference that the seeds show"
+
+
+# ---- (k): batches ----------------------------------------------------------------------------
+
+
+def test_the_faster_half_of_the_devices_has_a_fixed_part():
+    fleet = parts.fleet()
+    devices = build_allocation.with_fixed_part(fleet)
+    shown = [(group["step_s"], group.get("fixed_s", 0.0)) for group in devices for _ in range(group["count"])]
+    assert sorted(step_s for step_s, _ in shown) == sorted(
+        g["step_s"] for g in fleet for _ in range(g["count"])
+    )
+    shown.sort(key=lambda one: (one[0], -one[1]))
+    assert [fixed_s > 0 for _, fixed_s in shown] == [True] * 9 + [False] * 9
+    assert all(fixed_s == pytest.approx(step_s / 2, abs=1e-4) for step_s, fixed_s in shown[:9])
+
+
+def _batched(name, ratio):
+    entries = entry("ADSP", five(100)), entry(build_allocation.OWN, five(100 * ratio))
+    return {name: Found(result(name, *entries))}
+
+
+def test_own_batches_are_judged_by_intervals_and_by_what_a_step_costs():
+    made = _batched("k-1.45-iid-proportional", 1.2) | _batched("k-2.00-iid-proportional", 1.0)
+    made |= _batched("k-3.20-dirichlet-fixed-part", 0.8)
+    lines, no_claims = sections.SECTIONS["k"](made)
+    assert no_claims == []
+    said = lines[-2]
+    assert "quicker in 0, slower in 1 of 2 scenarios (1.00 to 1.20 of the time) where" in said
+    assert "quicker in 1, slower in 0 of 1 scenarios (0.80 to 0.80 of the time) where" in said
+    unreached = entry(build_allocation.OWN, [1500.0] * 5, reached=2)
+    name = "k-3.20-iid-fixed-part"
+    lines, _ = sections.SECTIONS["k"]({name: Found(result(name, entry("ADSP", five(100)), unreached))})
+    assert "quicker in 0, slower in 1 of 1" in lines[-2]
