@@ -8,11 +8,12 @@ from __future__ import annotations
 import argparse
 import sys
 
-from benchmarks import allocation, barrier, beside, headline, reality, search, simulator
+from benchmarks import allocation, barrier, beside, goodput, headline, reality, search, simulator
 from offbeat_core.errors import ExitCode, OffbeatError
 
 BENCHMARKS = {
-    module.NAME: module for module in (barrier, beside, headline, search, reality, simulator, allocation)
+    module.NAME: module
+    for module in (barrier, beside, headline, search, reality, simulator, allocation, goodput)
 }
 
 

@@ -46,6 +46,7 @@ class Setting:
         sync = json.loads(self.sync)
         if isinstance(sync, dict):
             ((name, options),) = sync.items()
+            name = name.rpartition(":")[2]  # of a model in a file of its own: its class
             sync = f"{name}({', '.join(f'{key}={_shown(value)}' for key, value in options.items())})"
         return f"{sync}{' overlapped' if self.overlap else ''} lr={self.lr:g}"
 

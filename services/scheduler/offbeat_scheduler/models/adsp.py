@@ -13,6 +13,7 @@ the interval (`batches.py`).
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Literal, cast
 
 from pydantic import Field, model_validator
@@ -164,7 +165,7 @@ class ADSP(SyncModel):
             gains=self._gains(fleet),
         )
 
-    def _gains(self, fleet: Fleet) -> dict[str, float]:
+    def _gains(self, fleet: Fleet) -> Mapping[str, float]:
         """By device, how many updates of the run's batch one of its own is worth."""
         return self._batches.gains(fleet) if self._batches is not None else {}
 
