@@ -29,6 +29,9 @@ WORTH = 1.05
 CHANGED = 1.25
 """A step time that is off by this factor means that the device has changed."""
 
+MOST_MEASURED = 10
+"""Of the mean of what was measured, the latest measurement is this part at least."""
+
 RETRY_PERIODS = 5
 """The fixed part is measured anew after so many check periods at the earliest."""
 
@@ -61,7 +64,9 @@ class _Known:
 
     batch: int  # in force
     fixed: float | None = None  # in samples
-    sample_s: float = 0.0
+    sample_s: float = 0.0  # in force
+    latest_s: float = 0.0  # the same, of all that was measured since; it comes in force with each period
+    measured: int = 0
     other: StepCost | None = None  # at the batch that the one in force is compared with
     found_s: float = 0.0  # when the fixed part was found
     # Its step time under the batch in force is looked at from these local updates and seconds on.
@@ -80,6 +85,11 @@ class _Known:
 
     def look_again(self) -> None:
         self.sum_s, self.looks = 0.0, 0
+
+    def believe(self, sample_s: float) -> None:
+        """It takes so long from now on."""
+        self.sample_s = self.latest_s = sample_s
+        self.measured = 1
 
     def set(self, batch: int, device: Device, now_s: float) -> None:
         """Another batch is in force."""
@@ -136,7 +146,10 @@ class Batches:
             if known.batch > (fits := self._fitting(device, known.batch)):
                 known.set(fits, device, fleet.now_s)  # it ran out of memory
         self.settled = all(known.fixed is not None for known in self._known.values())
-        if learnt or self._period_ended(fleet.now_s):
+        if period_ended := self._period_ended(fleet.now_s):
+            for known in self._known.values():
+                known.sample_s = known.latest_s
+        if learnt or period_ended:
             self._choose(fleet)
         return before != {name: known.batch for name, known in self._known.items()}
 
@@ -199,10 +212,12 @@ class Batches:
         known.look_again()
         if known.fixed is None:
             return self._compare(device, known, now, now_s)
-        expected_s = (known.fixed + known.batch) * known.sample_s
-        if 1 / CHANGED < now.seconds / expected_s < CHANGED:
+        sample_s = now.seconds / (known.fixed + known.batch)
+        if 1 / CHANGED < sample_s / known.sample_s < CHANGED:
+            known.measured += 1
+            known.latest_s += (sample_s - known.latest_s) / min(known.measured, MOST_MEASURED)
             return False
-        known.sample_s = now.seconds / (known.fixed + known.batch)
+        known.believe(sample_s)
         if now_s >= known.found_s + RETRY_PERIODS * self._period_s:
             known.fixed, known.other = None, None
         return True
@@ -210,7 +225,7 @@ class Batches:
     def _compare(self, device: Device, known: _Known, now: StepCost, now_s: float) -> bool:
         """Two batches tell the fixed part: the one in force, and then half of it."""
         if known.other is None:
-            known.sample_s = now.seconds / now.batch  # until more is known
+            known.believe(now.seconds / now.batch)  # until more is known
             if now.batch > 1:
                 known.other = now
                 known.set(now.batch // 2, device, now_s)
@@ -221,7 +236,7 @@ class Batches:
             now, known.other = known.other, None
             known.set(self._fitting(device, now.batch), device, now_s)
         known.fixed, known.found_s = found or 0.0, now_s
-        known.sample_s = now.seconds / (known.fixed + now.batch)
+        known.believe(now.seconds / (known.fixed + now.batch))
         return True
 
     # ---- the fleet ---------------------------------------------------------------------
