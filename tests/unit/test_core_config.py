@@ -57,6 +57,8 @@ def test_an_empty_variable_clears_an_optional_file():
         (["--step-seconds", "1e30"], ["step_seconds", "1e30", "86400"]),
         (["--step-seconds", "-1"], ["step_seconds", "-1"]),
         (["--step-seconds", "nan"], ["step_seconds", "nan"]),
+        (["--step-seconds", "0.1", "--step-fixed-seconds", "0.2"], ["step_fixed_seconds", "0.2", "0.1"]),
+        (["--max-batch", "-1"], ["max_batch", "-1"]),
         (["--config", "missing.yaml"], ["--config", "missing.yaml", "No such file"]),
     ],
 )
@@ -126,6 +128,11 @@ def test_a_file_that_is_not_text_is_named(tmp_path):
 def test_an_accuracy_target_needs_an_evaluator_and_a_loss_does_not():
     assert run("task: digits\ntarget: {accuracy: 0.9}").needs_evaluator
     assert not run("task: digits\ntarget: {loss: 0.9}").needs_evaluator
+
+
+def test_of_a_pace_that_a_file_says_any_part_may_be_fixed():
+    settings = worker("--step-fixed-seconds", "0.2", "--step-seconds-file", "pace")
+    assert (settings.step_fixed_seconds, settings.step_seconds) == (0.2, 0.0)
 
 
 def test_a_lease_shorter_than_two_reports_is_refused():

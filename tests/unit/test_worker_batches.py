@@ -29,6 +29,29 @@ def test_each_pass_takes_every_sample_once_and_no_batch_is_a_single_one(
         assert sorted(seen) == list(range(size))
 
 
+@given(size=st.integers(4, 200), batch=st.integers(3, 70), bound=st.integers(3, 70))
+def test_a_bound_holds_also_where_a_single_sample_would_be_merged(size: int, batch: int, bound: int) -> None:
+    order = Order(size, seed=1, shard=0)
+    order.most = bound
+    seen: list[int] = []
+    while order.passes < 1:
+        share = order.share(min(batch, bound))
+        indices = order.next(min(batch, bound))
+        assert 2 <= len(indices) <= bound
+        assert share == len(indices) / min(batch, bound, size)
+        seen.extend(indices)
+    assert sorted(seen) == list(range(size))
+
+
+def test_what_was_only_looked_at_is_still_the_next_batch() -> None:
+    order, other = Order(10, 1, 0), Order(10, 1, 0)
+    first = order.look(6).tolist()
+    assert first == order.look(6).tolist()
+    order.advance(len(order.look(3)))
+    assert [*first[:3], *order.next(7)] == other.next(10).tolist()
+    assert order.passes == 1
+
+
 def test_order_depends_on_seed_shard_and_epoch_and_on_nothing_else() -> None:
     def two_passes(seed: int, shard: int) -> list[list[int]]:
         order = Order(50, seed, shard)

@@ -120,3 +120,12 @@ def test_step_time_of_another_batch_is_guessed_until_it_was_measured() -> None:
     assert speed.value == pytest.approx(0.25)
     speed.add(0.4)
     assert speed.value == pytest.approx(0.4), "measured: nothing of the guess is left"
+
+
+def test_the_fixed_part_of_the_pace_does_not_grow_with_the_update() -> None:
+    pace = Pace(0.5, 0.4)
+    assert pace.rest(0.0) == pytest.approx(0.5)
+    assert pace.rest(0.1, 4.0) == pytest.approx(0.4 + 4 * 0.1 - 0.1)
+    assert pace.rest(0.0, 0.5) == pytest.approx(0.45)
+    pace.step_seconds = 0.2  # as a file may say: all of it is fixed
+    assert pace.rest(0.0, 4.0) == pytest.approx(0.2)

@@ -158,11 +158,23 @@ class WorkerSettings(ServiceSettings):
     threads: int = Field(
         0, ge=0, description="Threads to compute with; 0: what the machine or container allows."
     )
+    max_batch: int = Field(
+        0,
+        ge=0,
+        le=MOST_32,
+        description="Samples at a time at most, as this device's memory allows. 0: found once it runs out.",
+    )
     step_seconds: float = Field(
         0.0,
         ge=0,
         le=LONGEST_STEP_S,
         description="Emulate a slow device: no local update takes less than this. 0: off.",
+    )
+    step_fixed_seconds: float = Field(
+        0.0,
+        ge=0,
+        le=LONGEST_STEP_S,
+        description="Of step_seconds, what does not grow with the batch.",
     )
     step_seconds_file: Path | None = Field(
         None, description="Read step_seconds from this file whenever it changes, while running."
@@ -179,6 +191,16 @@ class WorkerSettings(ServiceSettings):
         if self.shard >= self.shards:
             raise ValueError(
                 f"shard: {self.shard} does not exist; of {self.shards} shards the last is {self.shards - 1}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _fixed_is_a_part(self) -> WorkerSettings:
+        # What a file will say is not known; of less than this all is fixed.
+        if self.step_fixed_seconds > self.step_seconds and self.step_seconds_file is None:
+            raise ValueError(
+                f"step_fixed_seconds: {self.step_fixed_seconds:g} is more than step_seconds: "
+                f"{self.step_seconds:g}; give the part of it that does not grow with the batch"
             )
         return self
 

@@ -27,6 +27,9 @@ class Order:
         size: samples in the shard.
         seed, shard: of the run and the device.
 
+    Attributes:
+        most: samples of a batch at most, also of one that a single sample would be merged into; 0: no bound.
+
     Raises OffbeatError for an empty shard.
     """
 
@@ -44,6 +47,7 @@ class Order:
         self._epoch = 0
         self._drawn: tuple[int, int] | None = None  # samples, and for which generation
         self.passes = 0  # finished ones
+        self.most = 0
         self._shuffle()
 
     @property
@@ -90,21 +94,32 @@ class Order:
         """How many samples the next batch will have: at a pass's end fewer, or one more to avoid a single."""
         left = len(self._order) - self._position
         size = min(batch, left)
-        return size + (batch > 1 and left - size == 1)
+        if batch > 1 and left - size == 1:
+            if not self.most or size < self.most:
+                return size + 1
+            return max(2, size - 1)  # two are left for the last one
+        return size
 
     def share(self, batch: int) -> float:
         """The next batch's samples over a usual one's; of a pass smaller than `batch`, over all of it."""
         return self.upcoming(batch) / min(batch, len(self._order))
 
-    def next(self, batch: int) -> np.ndarray:
-        """Indices of the next batch, shape (`upcoming`,)."""
-        size = self.upcoming(batch)
-        indices = self._order[self._position : self._position + size]
-        self._position += size
+    def look(self, batch: int) -> np.ndarray:
+        """Indices of the next batch, shape (`upcoming`,); it stays the next one."""
+        return self._order[self._position : self._position + self.upcoming(batch)]
+
+    def advance(self, samples: int) -> None:
+        """So many of the next ones were trained on."""
+        self._position += samples
         if self._position == len(self._order):
             self.passes += 1
             self._epoch += 1
             self._shuffle()
+
+    def next(self, batch: int) -> np.ndarray:
+        """Indices of the next batch, shape (`upcoming`,)."""
+        indices = self.look(batch)
+        self.advance(len(indices))
         return indices
 
     def _shuffle(self) -> None:

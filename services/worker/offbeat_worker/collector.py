@@ -27,6 +27,7 @@ _GAUGES = {
     "commit_s": ("commit_seconds", "Smoothed seconds from cutting an update to having the fresh model."),
     "hold_s": ("commit_hold_seconds", "Smoothed seconds for which a commit holds the training thread."),
     "steps_since_pull": ("steps_since_pull", "Local updates since the last fresh model."),
+    "max_batch": ("max_batch", "Samples that fit this device at a time; 0: no bound is known."),
 }
 _EVALUATOR = {
     "loss": "Held-out loss of the last evaluation.",

@@ -27,6 +27,7 @@ from offbeat_worker import tasks, trigger
 from offbeat_worker.accumulator import Accumulator
 from offbeat_worker.batches import Order, fetcher
 from offbeat_worker.flat import FlatModel
+from offbeat_worker.memory import Fit
 from offbeat_worker.noise import GradientNoise, descend
 from offbeat_worker.sgd import FlatSGD
 from offbeat_worker.speed import StepTime
@@ -48,6 +49,7 @@ class Site:
     folder: Path
     task_paths: Sequence[Path]
     device: torch.device
+    max_batch: int = 0  # samples at a time at most; 0: no bound is known
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,14 @@ class LocalRun:
         dataset = self._task.load_data(
             site.shard, site.shards, "train", site.folder, seed, spec.partition or "iid", **self._options
         )
-        tasks.check_batch(self._task, module, dataset, batch=batch or 32, options=self._options)
+        self._fit = Fit(site.max_batch)
+        self._fit.within(
+            batch or 32,
+            lambda samples: tasks.check_batch(
+                self._task, module, dataset, batch=samples, options=self._options
+            ),
+            clear=lambda: None,
+        )
         self._order = Order(len(dataset), seed, site.shard)
         self._fetch = fetcher(dataset)
         self.flat = FlatModel(module, site.device)
@@ -139,6 +148,7 @@ class LocalRun:
         self.dropped_steps = 0
         self._batch = batch or 32  # the run's
         self._share = 1.0  # of a usual local update's samples, in the last one
+        self._again = False  # the last one was computed again, with fewer samples
         self._committed_in: int | None = None  # the generation in which this device has done its one commit
         self._passes_at_cut = 0
         self._hold_of_cut = 0.0
@@ -181,13 +191,11 @@ class LocalRun:
             self._order.draw(directive.draw, directive.generation)
         self._trigger.set(_rule(directive.trigger, received_s), now_s)
         self._loaded.max_lone_steps = directive.max_lone_steps
-        if self.directive.batch and directive.batch != self.directive.batch:
-            self._speed.resize(directive.batch / self.directive.batch)
-        self.directive = directive
-        if self._order.size < directive.batch:
+        before, self.directive = self.batch, directive
+        self._resized(before)
+        if self._order.size < self.batch:
             self._say_once(
-                "small",
-                f"{self._order.size} samples are fewer than a batch of {directive.batch}: they are one",
+                "small", f"{self._order.size} samples are fewer than a batch of {self.batch}: they are one"
             )
 
     @property
@@ -196,25 +204,27 @@ class LocalRun:
         return self.directive.once and self.directive.generation == self._committed_in
 
     @property
+    def batch(self) -> int:
+        """Samples of a usual local update: the directive's, as far as they fit this device."""
+        return self._fit.of(self.directive.batch)
+
+    @property
     def scale(self) -> float:
         """Samples of the last local update in those of one with the run's batch: emulated slowness goes with
         them, as time does on most devices."""
-        return self.directive.batch / self._batch * self._share
+        return self.batch / self._batch * self._share
 
     def step(self) -> None:
-        """One local update."""
-        directive = self.directive
-        self._share = self._order.share(directive.batch)
-        indices = self._order.next(directive.batch)
-        batch = self._fetch(indices)
-        if self._device.type != "cpu":
-            batch = move(batch, self._device)
-        loss, _ = self._task.loss_and_metric(self.flat.module, batch, **self._options)
-        loss.backward()
+        """One local update. Where memory runs out, of fewer samples: the next one begins with the others."""
+        directive, before = self.directive, self.batch
+        loss, samples = self._fit.within(directive.batch, self._compute, self._sgd.drop)
+        self._again = self.batch != before
+        self._resized(before)
+        self._order.advance(samples)
         descend(
             self._sgd,
             self._noise if directive.gradient_noise else None,
-            len(indices),
+            samples,
             (directive.learning_rate, directive.momentum, directive.weight_decay),
         )
         value = loss.item()
@@ -224,14 +234,32 @@ class LocalRun:
             self._loss.add(value)
         else:
             self._say_once("nan", f"the loss of step {self.steps + 1} is {value}")
-        self._loaded.stepped(len(indices), value, finite=finite)
+        self._loaded.stepped(samples, value, finite=finite)
         self.steps += 1
-        self.samples += len(indices)
+        self.samples += samples
+
+    def _compute(self, batch: int) -> tuple[torch.Tensor, int]:
+        """The gradient of the next samples: their loss, and how many they are."""
+        self._order.most = self._fit.bound
+        self._share = self._order.share(batch)
+        indices = self._order.look(batch)
+        items = self._fetch(indices)
+        if self._device.type != "cpu":
+            items = move(items, self._device)
+        loss, _ = self._task.loss_and_metric(self.flat.module, items, **self._options)
+        loss.backward()
+        return loss, len(indices)
+
+    def _resized(self, before: int) -> None:
+        """The batch was `before`; 0: there was none."""
+        if before and self.batch != before:
+            self._speed.resize(self.batch / before)
 
     def timed(self, step_s: float) -> None:
         """The last update took so long, pacing included. One at a pass's end, of fewer samples, says
-        nothing of the others."""
-        if self._share >= 1 or not self._speed.value:
+        nothing of the others, nor does one that was computed twice."""
+        usual = self._share >= 1 and not self._again
+        if usual or not self._speed.value:
             self._speed.add(step_s)
 
     # ---- committing ---------------------------------------------------------------
@@ -332,6 +360,7 @@ class LocalRun:
             gradient_square=self._noise.square,
             gradient_variance=self._noise.variance,
             gradient_pairs=self._noise.pairs,
+            max_batch=self._fit.bound,
         )
 
     @property

@@ -1,7 +1,7 @@
 """Emulated slowness: no local update takes less than `step_seconds`.
 
 That is with the run's batch; where a plan gives the device another one, and for the smaller one at a
-pass's end, in proportion.
+pass's end, in proportion, but for a fixed part: t(b) = fixed + (step - fixed) b / b0.
 The training thread really sleeps, so a paced worker behaves as a slow device does in
 everything but the heat. The pace can change while running: `PaceFile` reads it from
 a file whenever that changes.
@@ -17,14 +17,21 @@ log = logging.getLogger(__name__)
 
 
 class Pace:
-    """The seconds that a local update takes at least; 0 does not slow down. Any thread may set it."""
+    """The seconds that a local update takes at least; 0 does not slow down. Any thread may set it.
 
-    def __init__(self, step_seconds: float = 0.0) -> None:
+    Args:
+        fixed_seconds: of these, what does not grow with the batch; all of them where they are fewer.
+    """
+
+    def __init__(self, step_seconds: float = 0.0, fixed_seconds: float = 0.0) -> None:
         self.step_seconds = step_seconds
+        self._fixed_seconds = fixed_seconds
 
     def rest(self, spent_s: float, scale: float = 1.0) -> float:
         """Seconds left to sleep after an update that took `spent_s`, of `scale` times the run's batch."""
-        return max(0.0, self.step_seconds * scale - spent_s)
+        whole = self.step_seconds
+        fixed = min(self._fixed_seconds, whole)
+        return max(0.0, fixed + (whole - fixed) * scale - spent_s)
 
 
 class PaceFile:

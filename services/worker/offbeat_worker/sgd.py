@@ -93,3 +93,8 @@ class FlatSGD:
         self._velocity = None
         self._kept = None
         self._flat.gradient.zero_()
+
+    def drop(self) -> None:
+        """Drop what a backward pass that broke off has left; what is kept back stays."""
+        self._flat.gather_gradients()
+        self._flat.gradient.zero_()

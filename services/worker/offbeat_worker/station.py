@@ -45,7 +45,14 @@ class Station:
         device = devices.choose(settings.device, settings.threads)
         with contextlib.suppress(RuntimeError):  # fixed already, by an import of the user's
             torch.set_num_interop_threads(1)
-        site = Site(settings.shard, settings.shards, settings.data, settings.tasks, device.torch_device)
+        site = Site(
+            settings.shard,
+            settings.shards,
+            settings.data,
+            settings.tasks,
+            device.torch_device,
+            settings.max_batch,
+        )
         return functools.partial(cls, settings, device, site, known)
 
     def __init__(
@@ -80,7 +87,7 @@ class Station:
         bulk = Bulk(self._channels[1], settings.name, hello.incarnation)
         self._trainer: training.Trainer | None = None
         self.metrics_port = 0
-        self._pace = Pace(settings.step_seconds)
+        self._pace = Pace(settings.step_seconds, settings.step_fixed_seconds)
         self._agent: WorkerAgent | EvaluatorAgent
         if evaluates:
             self._agent = EvaluatorAgent(hello, bulk, settings.parameter_server, site, device)
