@@ -23,6 +23,7 @@ class World:
         self.model = make_model(run.sync, run)
         self.costs = dict(costs)  # name: (fixed_s, sample_s)
         self.steps = dict.fromkeys(self.costs, 0.0)
+        self.fits = {}  # samples at a time, where they are bounded
         self.noise = lambda name: 1.0
         self.now_s = 0.0
         self.plan = None
@@ -32,7 +33,7 @@ class World:
     def step_s(self, name):
         fixed_s, sample_s = self.costs[name]
         batch = self.plan.batches.get(name, BATCH) if self.plan else BATCH
-        return fixed_s + sample_s * batch
+        return fixed_s + sample_s * min(batch, self.fits.get(name, batch))
 
     def decide(self):
         devices = {
@@ -40,6 +41,7 @@ class World:
                 name,
                 steps=int(self.steps.setdefault(name, 0.0)),
                 step_s=self.step_s(name) * self.noise(name) if self.steps[name] >= 1 else 0.0,
+                max_batch=self.fits.get(name, 0),
             )
             for name in self.costs
         }
@@ -47,7 +49,8 @@ class World:
         self.plan = self.model.decide(fleet)
         check(self.plan, fleet)
         if devices:
-            assert sum(self.plan.batches.values()) == BATCH * len(devices)
+            room = sum(self.fits.get(name, 10**6) for name in devices)
+            assert sum(self.plan.batches.values()) == min(BATCH * len(devices), room)
             assert set(self.plan.batches) == set(devices)
             assert min(self.plan.batches.values()) >= 1
         if not self.history or self.plan.batches != self.history[-1]:
@@ -95,6 +98,26 @@ def test_nobody_gets_more_than_it_holds_while_the_others_can_take_it():
     costs = {"small": StepCost(0.1, 32), "b": StepCost(0.4, 32), "c": StepCost(0.4, 32)}
     assert allot(96, costs, {"small": 10, "b": 500}) == {"small": 10, "b": 43, "c": 43}
     assert sum(allot(96, costs, {"small": 10, "b": 10, "c": 10}).values()) == 96
+
+
+def test_what_does_not_fit_a_device_the_others_take():
+    world = World(sample_times(a=0.1, b=0.3, c=0.3))
+    world.to(20)
+    assert world.plan.batches["a"] > 40
+    world.fits["a"] = 20  # it ran out of memory
+    world.decide()
+    assert world.plan.batches == {"a": 20, "b": 38, "c": 38}
+    world.to(60)
+    assert world.plan.batches == {"a": 20, "b": 38, "c": 38}
+    world.fits |= {"b": 20, "c": 20}
+    world.to(100)
+    assert world.plan.batches == {"a": 20, "b": 20, "c": 20}
+
+
+def test_a_bound_that_is_known_holds_before_speeds_are():
+    model = World({}).model
+    plan = model.decide(Fleet(0.0, {"a": Device("a", max_batch=8), "b": Device("b")}))
+    assert plan.batches == {"a": 8, "b": BATCH}
 
 
 @given(

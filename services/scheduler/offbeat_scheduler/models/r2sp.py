@@ -6,9 +6,10 @@ and t_i the time of a local update of B samples. The fleet's samples per step st
 
 *Ours*: t_i is measured at the batch in force, and brought to a common one by the samples; a part
 of a local update that doesn't depend on its samples is found once a device was measured at two batches that
-differ enough. Who was not measured yet counts as a typical device. Batches change when someone
-joins or leaves, and else at the end of a check period if that shortens the slowest local update by more
-than a tenth, so that jitter changes nothing.
+differ enough. Who was not measured yet counts as a typical device. No batch is larger than what fits its
+device, where that is known; what the others can't take either is left out. Batches change when someone
+joins, leaves or runs out of memory, and else at the end of a check period if that shortens the slowest local
+update by more than a tenth, so that jitter changes nothing.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from offbeat_core.config import MOST_32
 from offbeat_scheduler.models.barrier import LOOK_AGAIN_S
 from offbeat_scheduler.models.measured import Measured
-from offbeat_scheduler.sync import Fleet
+from offbeat_scheduler.sync import Device, Fleet
 
 WORTH = 0.9
 """Batches change if the slowest local update then takes at most so much of its time."""
@@ -121,7 +123,7 @@ class BatchTuner:
         self._update_costs(fleet, ends)
         unknown = [name for name in fleet.devices if name not in self._costs]
         known_now = bool(self._looked) and not unknown and any(self._looked.values())
-        if known_now or fleet.devices.keys() != self._batches.keys():
+        if known_now or fleet.devices.keys() != self._batches.keys() or self._too_large(fleet):
             self._set(self._wanted(fleet), fleet)
         elif ends and self._costs:
             wanted = self._wanted(fleet)
@@ -142,6 +144,7 @@ class BatchTuner:
             seconds = self._measured.step_s(name)
             if seconds is None:
                 continue
+            batch = min(batch, _room(fleet.devices[name]))
             old = self._costs.get(name)
             cost = StepCost(seconds, batch, old.fixed if old else 0.0)
             if period_ends and name in self._before:
@@ -153,14 +156,20 @@ class BatchTuner:
     def _wanted(self, fleet: Fleet) -> dict[str, int]:
         if not fleet.devices:
             return {}
+        room = {name: _room(device) for name, device in sorted(fleet.devices.items())}
         if not self._costs:
-            return dict.fromkeys(sorted(fleet.devices), self._batch)
+            return {name: min(self._batch, most) for name, most in room.items()}
         typical_s = statistics.median(cost.at(self._batch) for cost in self._costs.values())
         costs = {
             name: self._costs.get(name, StepCost(typical_s, self._batch)) for name in sorted(fleet.devices)
         }
-        most = {name: device.shard_samples for name, device in fleet.devices.items() if device.shard_samples}
-        return allot(self._batch * len(costs), costs, most)
+        total = min(self._batch * len(costs), sum(room.values()))
+        held = {name: min(fleet.devices[name].shard_samples or most, most) for name, most in room.items()}
+        return allot(total, costs, held if sum(held.values()) >= total else room)
+
+    def _too_large(self, fleet: Fleet) -> bool:
+        """Is a batch in force that does not fit its device?"""
+        return any(batch > _room(fleet.devices[name]) for name, batch in self._batches.items())
 
     def _slowest_s(self, batches: Mapping[str, int]) -> float:
         return max(cost.at(batches[name]) for name, cost in self._costs.items())
@@ -172,3 +181,8 @@ class BatchTuner:
                 if name in self._costs:
                     self._before[name] = self._costs[name]
         self._batches = batches
+
+
+def _room(device: Device) -> int:
+    """Samples that fit it at a time."""
+    return device.max_batch or MOST_32
