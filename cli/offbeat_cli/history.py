@@ -62,6 +62,11 @@ class PlanSeen:
     allotment: Mapping[str, Any] | None = None
     solve_s: float = 0.0
 
+    @property
+    def updates(self) -> Mapping[str, float]:
+        """Local updates in a commit interval, as planned, where batches are allotted."""
+        return (self.allotment or {}).get("updates", {})
+
 
 @dataclass(frozen=True)
 class ProbeResult:
@@ -77,7 +82,8 @@ class ProbeResult:
 
 @dataclass
 class DeviceHistory:
-    """One worker: its totals, and its commits over time as the parameter server counted them.
+    """One worker: its totals, and its commits over time, with the local updates in them, as the parameter
+    server counted them.
 
     `seconds` are those of its training thread: compute, paced, commit, wait.
     """
@@ -90,6 +96,7 @@ class DeviceHistory:
     train_loss: float = 0.0
     seconds: dict[str, float] = field(default_factory=dict)
     commits_at: list[tuple[float, int]] = field(default_factory=list)
+    steps_at: list[int] = field(default_factory=list)
     losses_at: list[tuple[float, float]] = field(default_factory=list)
     error: str = ""
 
@@ -97,12 +104,24 @@ class DeviceHistory:
         total = sum(self.seconds.values())
         return self.seconds.get(name, 0.0) / total if total else 0.0
 
+    def local_updates(self, from_s: float) -> float | None:
+        """Mean of the commits that were counted after `from_s`; None: there were none."""
+        counted = [
+            (commits, steps)
+            for (at_s, commits), steps in zip(self.commits_at, self.steps_at, strict=True)
+            if at_s >= from_s
+        ]
+        if not counted or counted[-1][0] <= counted[0][0]:
+            return None
+        return (counted[-1][1] - counted[0][1]) / (counted[-1][0] - counted[0][0])
+
 
 @dataclass
 class History:
     """A whole run. `trained_s` is how long it trained so far."""
 
     run_id: str = ""
+    batch: int = 0  # the run's
     metric_name: str = "metric"
     trained_s: float = 0.0
     phase: str = ""
@@ -147,6 +166,7 @@ def _read(lines: Iterator[dict[str, Any]]) -> History:
                 history.trained_s = at - began
         elif line.get("event") == "RunSubmitted":
             history.run_id = str(line.get("run_id", ""))
+            history.batch = int(line.get("settings", {}).get("training", {}).get("batch", 0))
         elif (report := line.get("report")) is not None and _of_run(report, history):
             _add_report(history, line, report, at - began if began is not None else None)
         elif line.get("decision") == "PlanMade":
@@ -197,6 +217,7 @@ def _add_report(history: History, line: dict[str, Any], report: dict[str, Any], 
             device.commits = int(count.get("commits", 0))
             if at is not None:
                 device.commits_at.append((at, device.commits))
+                device.steps_at.append(int(count.get("steps", 0)))
     elif kind == "Evaluated" and at is not None and "loss" in report and not report.get("error"):
         # Between two evaluations the evaluator says the last one again: that is no second one.
         version = int(report.get("version", 0))

@@ -112,11 +112,15 @@ def result(status: pb.Status, wall_s: float, speeds: dict[str, float] | None = N
                 "step_s": round(worker.report.step_s, 5),
                 "commit_s": round(worker.report.commit_s, 5),
                 "local_updates": round(worker.local_updates, 3),
+                "batch": worker.batch or None,
                 "train_loss": round(worker.report.train_loss, 5),
                 **(
                     {"allotted_samples": worker.allotted_samples, "allotted_passes": worker.allotted_passes}
                     if worker.allotted_samples
                     else {}
+                ),
+                **(
+                    {"allotted_updates": round(worker.allotted_updates, 3)} if worker.allotted_updates else {}
                 ),
                 **({"error": worker.error} if worker.error else {}),
             }
@@ -136,6 +140,7 @@ def result(status: pb.Status, wall_s: float, speeds: dict[str, float] | None = N
         "elapsed_s": round(status.elapsed_s, 3),
         "check_period_s": status.check_period_s,
         "interval_s": status.interval_s,
+        **({"allotment": allotment(status.allotment)} if status.HasField("allotment") else {}),
         "loss": status.loss or None,
         "metric": status.metric if status.evaluations else None,
         "metric_name": status.metric_name,
@@ -158,6 +163,20 @@ def _finite(content: Any) -> Any:
     if isinstance(content, list):
         return [_finite(item) for item in content]
     return None if isinstance(content, float) and not math.isfinite(content) else content
+
+
+def allotment(found: pb.Allotment) -> dict[str, Any]:
+    """What was planned, and what was observed of it at last."""
+    return {
+        "cycle_s": found.cycle_s,
+        "max_staleness": found.max_staleness,
+        "average_staleness": found.average_staleness,
+        "observed_max_staleness": round(found.observed_max_staleness, 3),
+        "observed_average_staleness": round(found.observed_average_staleness, 3),
+        "idle_share": found.idle_share,
+        "solve_s": round(found.solve_s, 6),
+        "max_solve_s": round(found.max_solve_s, 6),
+    }
 
 
 def probe(item: pb.Probe) -> dict[str, Any]:

@@ -1,13 +1,14 @@
 """What the plans of a run said about who trains how much, for the report.
 
-Under ADSP or a plain barrier there is nothing to say: all devices train all the time, by one
-rule. Rounds, groups, batches by speed, allotted samples, and local updates that change are shown.
+Under plain ADSP or a plain barrier there is nothing to say: all devices train all the time, by one
+rule. Rounds, groups, batches by speed or goodput, allotted samples, and local updates that change are shown.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from itertools import combinations, pairwise
 
 from offbeat_cli.history import History, PlanSeen
 
@@ -49,7 +50,11 @@ def read(history: History) -> PlanTable | None:
             ", ".join(str(number) for number, group in enumerate(groups, 1) if name in group) or "-"
             for name in names
         ]
-    if batches:
+    if any(plan.updates for plan in plans):
+        found, more = _by_goodput(history, names)
+        text.append(found)
+        columns |= more
+    elif batches:
         text.append("The batch follows each device's speed.")
         columns["batch"] = [str(batches.get(name, "-")) for name in names]
     if any(plan.samples for plan in plans):
@@ -64,6 +69,39 @@ def read(history: History) -> PlanTable | None:
         return None
     rows = [list(row) for row in zip(*columns.values(), strict=True)]
     return PlanTable(" ".join(text), list(columns), rows, changes)
+
+
+def _by_goodput(history: History, names: list[str]) -> tuple[str, dict[str, list[str]]]:
+    """Batches, and the local updates in a commit interval: planned at last, and observed since the
+    batches changed last."""
+    last = next(plan for plan in reversed(history.plans) if plan.updates)
+    assert last.allotment is not None
+    changed = [after.at_s for before, after in pairwise(history.plans) if before.batches != after.batches]
+    cycle_s = float(last.allotment["cycle_s"])
+    # The first commits are partly of before.
+    from_s = (changed[-1] if changed else 0.0) + cycle_s
+    made = {name: history.device(name).local_updates(from_s) for name in names}
+    seen = [value for value in made.values() if value is not None]
+    text = (
+        "Each device has the batch of the highest goodput, and its learning rate goes with that. At last a "
+        f"commit interval was {cycle_s:g} s; the local updates in it differed, as planned, by "
+        f"{float(last.allotment['max_staleness']):.3g} at most and "
+        f"{float(last.allotment['average_staleness']):.3g} on average"
+    )
+    text += f"; observed: {max(seen) - min(seen):.3g} and {_mean_apart(seen):.3g}." if seen else "."
+    return text, {
+        "batch": [
+            _shown([plan.batches.get(name, history.batch) for plan in history.plans]) for name in names
+        ],
+        "updates an interval, planned": [f"{last.updates.get(name, 0):.3g}" for name in names],
+        "observed": ["-" if (value := made[name]) is None else f"{value:.3g}" for name in names],
+    }
+
+
+def _mean_apart(values: list[float]) -> float:
+    """Mean over pairs."""
+    pairs = [abs(one - other) for one, other in combinations(values, 2)]
+    return sum(pairs) / len(pairs) if pairs else 0.0
 
 
 def _promised(plans: list[PlanSeen]) -> str:

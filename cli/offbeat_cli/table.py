@@ -178,7 +178,7 @@ def _head(status: pb.Status) -> RenderableType:
 
 
 def _cycle(status: pb.Status) -> str:
-    """What the allocation promises, how long it took, and what was made in the last cycle."""
+    """What the allocation promises, what was made in the last commits, and how long solving took."""
     found = status.allotment
     text = (
         f"{found.cycle_s:g} s; planned: idle {found.idle_share:.1%}, staleness at most "
@@ -186,7 +186,11 @@ def _cycle(status: pb.Status) -> str:
     )
     made = [worker.local_updates for worker in status.workers if worker.local_updates and worker.attached]
     if made:
-        text += f"; made: {min(made):.3g} to {max(made):.3g} local updates a commit"
+        text += (
+            f"; observed: staleness at most {found.observed_max_staleness:.3g}, "
+            f"{found.observed_average_staleness:.2f} on average, "
+            f"{min(made):.3g} to {max(made):.3g} local updates a commit"
+        )
     if found.max_solve_s:
         text += f"; solved in {1000 * found.solve_s:.3g} ms, at most {1000 * found.max_solve_s:.3g}"
     return text
@@ -209,7 +213,6 @@ def _devices(status: pb.Status) -> RenderableType:
         ]
     )
     for worker in status.workers:
-        allotted = f"{worker.allotted_passes} × {worker.allotted_samples}" if worker.allotted_passes else "-"
         share = outcome.shares(worker.report)
         phase = _worker_phase(worker)
         table.add(
@@ -220,10 +223,17 @@ def _devices(status: pb.Status) -> RenderableType:
             *(f"{share[name]:.1%}" for name in ("compute", "paced", "commit")),
             Text(f"{share['wait']:.1%}", style="red" if share["wait"] > WAITS else "green"),
             f"{worker.report.train_loss:.4f}" if worker.report.steps else "-",
-            *([allotted] if status.HasField("allotment") else []),
+            *([_allotted(worker)] if status.HasField("allotment") else []),
             Text(phase, style="red" if worker.error or not worker.attached else STYLES.get(phase, "")),
         )
     return table
+
+
+def _allotted(worker: pb.WorkerStatus) -> str:
+    """tau_k × d_k, or tau_k × b_k."""
+    if worker.allotted_passes:
+        return f"{worker.allotted_passes} × {worker.allotted_samples}"
+    return f"{worker.allotted_updates:.3g} × {worker.batch}" if worker.allotted_updates else "-"
 
 
 def _probes(status: pb.Status) -> RenderableType:

@@ -155,12 +155,32 @@ def test_the_table_shows_what_an_allocation_promises_what_was_made_and_how_long_
     shown = _rendered(status, width=200)
     assert "6 s; planned: idle 1.0%, staleness at most 2, 1.25 on average\n" in re.sub(" +\n", "\n", shown)
     status.allotment.solve_s, status.allotment.max_solve_s = 0.0025, 0.04
+    status.allotment.observed_max_staleness, status.allotment.observed_average_staleness = 2.5, 2.5
     status.workers[0].local_updates = 4
     status.workers.add(name="worker-2", attached=True, local_updates=6.5)
     status.workers.add(name="worker-3", attached=False, local_updates=99)
-    shown = _rendered(status, width=200)
-    assert "made: 4 to 6.5 local updates a commit; solved in 2.5 ms, at most 40" in shown
+    shown = " ".join(_rendered(status, width=250).split())
+    assert "; observed: staleness at most 2.5, 2.50 on average, 4 to 6.5 local updates a commit; " in shown
+    assert "; solved in 2.5 ms, at most 40" in shown
     assert [worker["local_updates"] for worker in outcome.status_json(status)["workers"]] == [4, 6.5, 99]
+
+
+def test_the_table_and_the_json_show_what_each_device_was_allotted():
+    status = a_status()
+    status.allotment.CopyFrom(pb.Allotment(cycle_s=2, max_staleness=12.5, observed_max_staleness=11))
+    status.workers[0].batch, status.workers[0].allotted_updates = 96, 12.34
+    status.workers.add(name="worker-2", attached=True, batch=32, allotted_passes=3, allotted_samples=240)
+    status.workers.add(name="worker-3", attached=True)
+    shown = _rendered(status, width=120)
+    rows = {line.split()[0]: line for line in shown.splitlines() if line.startswith("worker")}
+    assert "12.3 × 96" in rows["worker-1"]
+    assert "3 × 240" in rows["worker-2"]
+    assert "×" not in rows["worker-3"]
+    found = outcome.status_json(status)
+    assert (found["allotment"]["max_staleness"], found["allotment"]["observed_max_staleness"]) == (12.5, 11)
+    assert [worker["batch"] for worker in found["workers"]] == [96, 32, None]
+    assert [worker.get("allotted_updates") for worker in found["workers"]] == [12.34, None, None]
+    assert "allotment" not in outcome.result(a_status(), 1.0)
 
 
 def _head(shown):

@@ -17,7 +17,7 @@ def _log(seconds=20, began=5.0):
     """A log as the scheduler writes it: fields at zero are left out."""
     lines = [
         {"t": 0.0, "state": {"revision": 3}},
-        {"t": 0.0, "event": "RunSubmitted", "run_id": "digits-ab12", "settings": {}},
+        {"t": 0.0, "event": "RunSubmitted", "run_id": "digits-ab12", "settings": {"training": {"batch": 32}}},
         {"t": 0.0, "decision": "PhaseChanged", "phase": "waiting", "outcome": "", "message": "workers"},
         {
             "t": began - 1,
@@ -48,7 +48,10 @@ def _log(seconds=20, began=5.0):
                     },
                 }
             )
-        counts = [{"worker": name, "commits": second // 2} for name in ("worker-1", "worker-2")]
+        counts = [
+            {"worker": name, "commits": second // 2, "steps": second // 2 * 2 * speed * 3}
+            for name, speed in (("worker-1", 1), ("worker-2", 3))
+        ]
         lines.append(
             {"t": now, "event": "ServerReported", "report": {"run_id": "digits-ab12", "counts": counts}}
         )
@@ -314,6 +317,24 @@ def test_allotted_samples_and_passes_are_shown_with_what_was_promised(folder):
     assert "idle for 1.0% of it" in text
     assert "differed by 2 at most" in text
     assert "Solving an allocation took 12.5 ms at most." in text
+
+
+def test_batches_by_goodput_are_shown_with_planned_and_observed_local_updates(folder):
+    def allotted(spread, **updates):
+        found = {"cycle_s": 2.0, "idle_share": 0.0, "max_staleness": spread, "average_staleness": spread}
+        return {**found, "updates": {name.replace("_", "-"): value for name, value in updates.items()}}
+
+    grids = {name: {"Grid": {"interval_s": 2.0, "origin_s": 0.0}} for name in ("worker-1", "worker-2")}
+    first = {"triggers": grids, "batches": {"worker-2": 16}}
+    second = {**first, "batches": {"worker-2": 96}, "allotment": allotted(12.5, worker_1=6, worker_2=18.5)}
+    text, rows = _with_plans(folder, first, second, second)
+    assert rows == [
+        ["device", "batch", "updates an interval, planned", "observed"],
+        ["worker-1", "32", "6", "6"],
+        ["worker-2", "16 → 96", "18.5", "18"],
+    ]
+    assert "a commit interval was 2 s" in text
+    assert "differed, as planned, by 12.5 at most and 12.5 on average; observed: 12 and 12." in text
 
 
 def test_a_folder_without_a_log_is_an_error(tmp_path):

@@ -427,6 +427,66 @@ def test_an_allotment_is_in_status_and_metrics(tmp_path):
     assert status.allotment.max_solve_s == 0.0  # without a stopwatch
 
 
+def test_batches_and_local_updates_that_were_allotted_are_shown_beside_those_that_were_made(tmp_path):
+    world = World(tmp_path)
+    promised = Allotment(2.0, {}, 12.5, 8.33, 0.0, updates={"w1": 4.5, "w2": 17.0, "w3": 17.0})
+
+    def plan(fleet):
+        triggers = {name: Grid(2.0) for name in fleet.devices}
+        return Plan(triggers, overlap=True, batches={"w1": 8, "w2": 96}, allotment=promised)
+
+    ps, _, workers = planned(world, plan, 3)
+    assert world.status().allotment.observed_max_staleness == 0.0, "nobody has committed yet"
+    workers[1].say(steps=40, max_batch=64)
+    counts = [
+        pb.CommitCount(worker=f"w{k}", commits=2, steps=steps) for k, steps in ((1, 8), (2, 36), (3, 30))
+    ]
+    ps.say(counts=counts)
+    status = world.status()
+    assert [(w.batch, w.allotted_updates, w.local_updates) for w in status.workers] == [
+        (8, 4.5, 4.0),
+        (64, 17.0, 18.0),
+        (32, 17.0, 15.0),
+    ]
+    found = status.allotment
+    assert (found.max_staleness, found.observed_max_staleness) == (12.5, 14.0)
+    assert found.observed_average_staleness == pytest.approx(28 / 3)
+    shown = {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in metrics.families(status)
+        for sample in family.samples
+    }
+    assert shown["offbeat_worker_batch", "w2"] == shown["offbeat_worker_max_batch", "w2"] == 64
+    assert shown["offbeat_worker_allotted_updates", "w1"] == 4.5
+    assert shown["offbeat_allotment_observed_max_staleness",] == 14.0
+    assert shown["offbeat_allotment_observed_average_staleness",] == pytest.approx(28 / 3)
+
+
+def test_a_device_that_makes_smaller_updates_than_planned_is_named_until_the_plan_fits_it(tmp_path):
+    world = World(tmp_path)
+    batches = {"w1": 24}
+
+    def plan(fleet):
+        return Plan({name: Grid(2.0) for name in fleet.devices}, overlap=True, batches=dict(batches))
+
+    _, evaluator, workers = planned(world, plan, 2)
+    warning = "w1 makes local updates of 12 samples, not 24: more do not fit it"
+    for steps in (10, 20, 30):
+        workers[0].say(steps=steps, max_batch=12)
+    assert world.status().warnings == [warning]
+    assert world.said().count(warning) == 1
+    batches["w1"] = 12
+    evaluator.evaluate(2, 1.0)
+    workers[0].say(steps=40)
+    assert world.status().warnings == []
+    workers[1].say(steps=40, max_batch=32)
+    assert world.status().warnings == [], "the run's batch fits it"
+    workers[1].say(max_batch=1)
+    assert len(world.status().warnings) == 1
+    workers[1].leave()
+    assert world.status().warnings == []
+
+
 def _allotting(stopwatch, tmp_path, seconds):
     """A run of rounds, each allotted anew; solving number n takes `seconds[n]`. Returns (world, ps)."""
     world = World(tmp_path, stopwatch=lambda: stopwatch["s"])

@@ -148,6 +148,10 @@ class Worker:
         """As the hub sees it: differences of reports over the time between them."""
         return self._speed.value if self.stage is Stage.TRAINING else 0.0
 
+    def fitting(self, batch: int) -> int:
+        """So much of a batch as fits it at a time, by its own word."""
+        return min(batch, self.report.max_batch or batch)
+
     def training_loss(self) -> TrainingLoss:
         return TrainingLoss(self.report.train_loss, self.report.samples, self.report.shard_samples)
 

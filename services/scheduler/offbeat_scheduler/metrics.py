@@ -105,12 +105,24 @@ def _search(status: pb.Status) -> Iterator[Metric]:
     if status.HasField("allotment"):
         found = status.allotment
         yield _gauge(
-            "allotment_cycle_seconds", "T, of which samples and passes fill the most.", found.cycle_s
+            "allotment_cycle_seconds", "T, or the commit interval: local updates fill it.", found.cycle_s
         )
         yield _gauge(
-            "allotment_max_staleness", "Largest difference of two workers' passes.", found.max_staleness
+            "allotment_max_staleness",
+            "Largest difference of two workers' local updates (passes where samples are allotted), planned.",
+            found.max_staleness,
         )
         yield _gauge("allotment_average_staleness", "Mean over pairs of workers.", found.average_staleness)
+        yield _gauge(
+            "allotment_observed_max_staleness",
+            "The same of the local updates in each worker's last commits.",
+            found.observed_max_staleness,
+        )
+        yield _gauge(
+            "allotment_observed_average_staleness",
+            "Mean over pairs of workers.",
+            found.observed_average_staleness,
+        )
         yield _gauge("allotment_idle_share", "Of the cycle, planned, the mean worker's.", found.idle_share)
         yield _gauge("allotment_solve_seconds", "That the last allocation took.", found.solve_s)
         yield _gauge("allotment_solve_max_seconds", "That the run's slowest one took.", found.max_solve_s)
@@ -154,9 +166,18 @@ def _workers(status: pb.Status) -> Iterator[Metric]:
         [w.local_updates for w in workers],
     )
     yield gauges("interval_seconds", "Commit interval in force for it.", [w.interval_s for w in workers])
+    yield gauges(
+        "batch", "Samples of its local updates, as planned and as fits it.", [w.batch for w in workers]
+    )
+    yield gauges("max_batch", "Samples that fit it; 0: no bound is known.", [r.max_batch for r in reports])
     if status.HasField("allotment"):
         yield gauges("allotted_samples", "In each pass of this cycle.", [w.allotted_samples for w in workers])
         yield gauges("allotted_passes", "In this cycle.", [w.allotted_passes for w in workers])
+        yield gauges(
+            "allotted_updates",
+            "Local updates in a commit interval, on average; 0: passes are allotted.",
+            [w.allotted_updates for w in workers],
+        )
         yield gauges("allotted_seconds", "That they are to take.", [w.allotted_s for w in workers])
     yield gauges(
         "resting",

@@ -147,6 +147,17 @@ class Planner:
         if self.plan is not None and self.lone_steps(worker) != worker.lone_steps:
             self._tell(worker, digest, started)
 
+    def warn_of_fit(self, worker: Worker) -> None:
+        """Say so while a device makes smaller local updates than planned, because more do not fit it."""
+        batch = self.batch(worker.name)
+        if (fits := worker.fitting(batch)) < batch:
+            self._out.warn(
+                f"fit:{worker.name}",
+                f"{worker.name} makes local updates of {fits} samples, not {batch}: more do not fit it",
+            )
+        else:
+            self._out.clear(f"fit:{worker.name}")
+
     def lone_steps(self, worker: Worker) -> int:
         """How many steps a device may make without a fresh model; 0: its speed is not yet known.
 
@@ -164,6 +175,11 @@ class Planner:
         """The commit interval in force for a device; 0 where it has none."""
         trigger = self.plan.triggers.get(name) if self.plan else None
         return trigger.interval_s if isinstance(trigger, Grid) else 0.0
+
+    def batch(self, name: str) -> int:
+        """Samples of a device's local updates, as planned."""
+        batches = self.plan.batches if self.plan else {}
+        return batches.get(name, self._settings.training.batch)
 
     def _announce(self, old: Plan | None, plan: Plan) -> None:
         """Say what changed: in the log of events, and to a person."""

@@ -141,6 +141,7 @@ class Run:
         worker = self.roster.workers.get(agent.name)
         if worker is not None and worker.incarnation == agent.incarnation:
             trained = self.roster.worker_left(worker)
+            self._out.clear(f"fit:{worker.name}")
             if self.is_active:
                 goes_on = "; training goes on without it" if trained and self.is_training else ""
                 self._out.say(f"{agent.name} {reason}{goes_on}")
@@ -159,6 +160,7 @@ class Run:
             self.roster.worker_says(worker, report)
         if self.is_training and worker.stage is Stage.TRAINING and self.started is not None:
             self.planner.bound_lone_steps(worker, self.roster.digest, self.started)
+            self.planner.warn_of_fit(worker)
             self._workers_loss(now)
         self.settle(now)
 

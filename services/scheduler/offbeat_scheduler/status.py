@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from offbeat.v1 import common_pb2 as common
 from offbeat.v1 import scheduler_pb2 as pb
+from offbeat_scheduler.allocation.solution import average_staleness
 from offbeat_scheduler.fleet import Stage, Worker
 from offbeat_scheduler.hub import Hub
 from offbeat_scheduler.run import Phase, Run
@@ -80,6 +83,10 @@ def _add_plan(status: pb.Status, run: Run) -> None:
         status.allotment.idle_share = plan.allotment.idle_share
         status.allotment.solve_s = run.planner.solving.last_s
         status.allotment.max_solve_s = run.planner.solving.max_s
+        made = np.array([w.local_updates for w in run.roster.active() if w.local_updates])
+        if made.size:
+            status.allotment.observed_max_staleness = made.max() - made.min()
+            status.allotment.observed_average_staleness = average_staleness(made)
     for probe in plan.probes:
         status.probes.add(
             rate=probe.rate,
@@ -132,11 +139,16 @@ def _add_workers(status: pb.Status, hub: Hub) -> None:
         )
         if hub.run is not None and worker.stage is Stage.TRAINING:
             item.interval_s = hub.run.planner.interval_s(name)
+            item.batch = worker.fitting(hub.run.planner.batch(name))
             _add_allotment(item, hub.run.planner.plan)
 
 
 def _add_allotment(item: pb.WorkerStatus, plan: Plan | None) -> None:
-    if plan is None or item.name not in plan.samples:
+    if plan is None:
+        return
+    if plan.allotment is not None:
+        item.allotted_updates = plan.allotment.updates.get(item.name, 0.0)
+    if item.name not in plan.samples:
         return
     trigger = plan.triggers.get(item.name)
     item.allotted_samples = plan.samples[item.name]

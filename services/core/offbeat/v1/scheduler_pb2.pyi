@@ -417,23 +417,27 @@ class Status(_message.Message):
     def __init__(self, phase: _Optional[_Union[Status.Phase, str]] = ..., run_id: _Optional[str] = ..., run_name: _Optional[str] = ..., outcome: _Optional[_Union[Status.Outcome, str]] = ..., message: _Optional[str] = ..., elapsed_s: _Optional[float] = ..., sync: _Optional[str] = ..., check_period_s: _Optional[float] = ..., commit_rate: _Optional[float] = ..., interval_s: _Optional[float] = ..., loss: _Optional[float] = ..., metric: _Optional[float] = ..., metric_name: _Optional[str] = ..., evaluated: bool = ..., target: _Optional[str] = ..., time_to_target_s: _Optional[float] = ..., reached: bool = ..., commits: _Optional[int] = ..., version: _Optional[int] = ..., active_trainers: _Optional[int] = ..., workers: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., probes: _Optional[_Iterable[_Union[Probe, _Mapping]]] = ..., evaluations: _Optional[_Iterable[_Union[EvaluationPoint, _Mapping]]] = ..., model_path: _Optional[str] = ..., best_model_path: _Optional[str] = ..., best_loss: _Optional[float] = ..., best_metric: _Optional[float] = ..., effective_yaml: _Optional[str] = ..., parameter_server_attached: bool = ..., evaluator_attached: bool = ..., warnings: _Optional[_Iterable[str]] = ..., allotment: _Optional[_Union[Allotment, _Mapping]] = ...) -> None: ...
 
 class Allotment(_message.Message):
-    __slots__ = ("cycle_s", "max_staleness", "average_staleness", "idle_share", "solve_s", "max_solve_s")
+    __slots__ = ("cycle_s", "max_staleness", "average_staleness", "idle_share", "solve_s", "max_solve_s", "observed_max_staleness", "observed_average_staleness")
     CYCLE_S_FIELD_NUMBER: _ClassVar[int]
     MAX_STALENESS_FIELD_NUMBER: _ClassVar[int]
     AVERAGE_STALENESS_FIELD_NUMBER: _ClassVar[int]
     IDLE_SHARE_FIELD_NUMBER: _ClassVar[int]
     SOLVE_S_FIELD_NUMBER: _ClassVar[int]
     MAX_SOLVE_S_FIELD_NUMBER: _ClassVar[int]
+    OBSERVED_MAX_STALENESS_FIELD_NUMBER: _ClassVar[int]
+    OBSERVED_AVERAGE_STALENESS_FIELD_NUMBER: _ClassVar[int]
     cycle_s: float
     max_staleness: float
     average_staleness: float
     idle_share: float
     solve_s: float
     max_solve_s: float
-    def __init__(self, cycle_s: _Optional[float] = ..., max_staleness: _Optional[float] = ..., average_staleness: _Optional[float] = ..., idle_share: _Optional[float] = ..., solve_s: _Optional[float] = ..., max_solve_s: _Optional[float] = ...) -> None: ...
+    observed_max_staleness: float
+    observed_average_staleness: float
+    def __init__(self, cycle_s: _Optional[float] = ..., max_staleness: _Optional[float] = ..., average_staleness: _Optional[float] = ..., idle_share: _Optional[float] = ..., solve_s: _Optional[float] = ..., max_solve_s: _Optional[float] = ..., observed_max_staleness: _Optional[float] = ..., observed_average_staleness: _Optional[float] = ...) -> None: ...
 
 class WorkerStatus(_message.Message):
-    __slots__ = ("name", "attached", "report", "commits", "steps_per_s", "staleness", "device", "error", "interval_s", "shard", "shards", "allotted_samples", "allotted_passes", "allotted_s", "local_updates")
+    __slots__ = ("name", "attached", "report", "commits", "steps_per_s", "staleness", "device", "error", "interval_s", "shard", "shards", "allotted_samples", "allotted_passes", "allotted_s", "local_updates", "batch", "allotted_updates")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ATTACHED_FIELD_NUMBER: _ClassVar[int]
     REPORT_FIELD_NUMBER: _ClassVar[int]
@@ -449,6 +453,8 @@ class WorkerStatus(_message.Message):
     ALLOTTED_PASSES_FIELD_NUMBER: _ClassVar[int]
     ALLOTTED_S_FIELD_NUMBER: _ClassVar[int]
     LOCAL_UPDATES_FIELD_NUMBER: _ClassVar[int]
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    ALLOTTED_UPDATES_FIELD_NUMBER: _ClassVar[int]
     name: str
     attached: bool
     report: WorkerReport
@@ -464,7 +470,9 @@ class WorkerStatus(_message.Message):
     allotted_passes: int
     allotted_s: float
     local_updates: float
-    def __init__(self, name: _Optional[str] = ..., attached: bool = ..., report: _Optional[_Union[WorkerReport, _Mapping]] = ..., commits: _Optional[int] = ..., steps_per_s: _Optional[float] = ..., staleness: _Optional[int] = ..., device: _Optional[_Union[DeviceInfo, _Mapping]] = ..., error: _Optional[str] = ..., interval_s: _Optional[float] = ..., shard: _Optional[int] = ..., shards: _Optional[int] = ..., allotted_samples: _Optional[int] = ..., allotted_passes: _Optional[int] = ..., allotted_s: _Optional[float] = ..., local_updates: _Optional[float] = ...) -> None: ...
+    batch: int
+    allotted_updates: float
+    def __init__(self, name: _Optional[str] = ..., attached: bool = ..., report: _Optional[_Union[WorkerReport, _Mapping]] = ..., commits: _Optional[int] = ..., steps_per_s: _Optional[float] = ..., staleness: _Optional[int] = ..., device: _Optional[_Union[DeviceInfo, _Mapping]] = ..., error: _Optional[str] = ..., interval_s: _Optional[float] = ..., shard: _Optional[int] = ..., shards: _Optional[int] = ..., allotted_samples: _Optional[int] = ..., allotted_passes: _Optional[int] = ..., allotted_s: _Optional[float] = ..., local_updates: _Optional[float] = ..., batch: _Optional[int] = ..., allotted_updates: _Optional[float] = ...) -> None: ...
 
 class Probe(_message.Message):
     __slots__ = ("rate", "interval_s", "start_s", "end_s", "loss_start", "loss_end", "reward", "chosen")
