@@ -8,8 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from offbeat_core.config import RunSettings, validate
+from offbeat_core.errors import OffbeatError
+from offbeat_scheduler.models import make_model
 from offbeat_scheduler.models.batches import Batches, noise_scale
-from offbeat_scheduler.sync import Device, Fleet
+from offbeat_scheduler.sync import Device, Fleet, SyncModel
 
 BASE = 32
 PERIOD_S = 20.0
@@ -166,3 +169,54 @@ def test_who_leaves_is_forgotten_and_who_joins_is_measured() -> None:
     fleet.run(60)
     assert fleet.batches.settled
     assert fleet.batch("c") > BASE
+
+
+# ---- in a run's file ---------------------------------------------------------------------
+
+
+def model_of(**run: object) -> SyncModel:
+    settings_ = validate(RunSettings, {"task": "digits", **run}, "run")
+    return make_model(settings_.sync, settings_)
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        {"sync": {"adsp": {"allocation": True}}},
+        {"sync": "adsp", "allocation": True},
+        {"allocation": True},
+        {"sync": {"model": "adsp", "options": {"allocation": True}}, "allocation": False},
+    ],
+)
+def test_allocation_is_switched_on_in_sync_or_beside_it(run: dict[str, object]) -> None:
+    plan = model_of(**run).decide(Fleet(0.0, {"a": Device("a")}))
+    assert plan.gradient_noise
+
+
+def test_without_allocation_nothing_is_measured_for_it() -> None:
+    for run in ({"sync": "adsp"}, {"sync": "adsp", "allocation": False}):
+        plan = model_of(**run).decide(Fleet(0.0, {"a": Device("a")}))
+        assert not plan.gradient_noise
+        assert not plan.batches
+
+
+@pytest.mark.parametrize(
+    ("run", "words"),
+    [
+        ({"sync": "bsp", "allocation": True}, ("allocation", "bsp", "adsp")),
+        ({"allocation": "maybe"}, ("allocation", "maybe")),
+        ({"sync": {"adsp": {"max_staleness": 3}}}, ("max_staleness", "allocation")),
+        ({"sync": {"adsp": {"allocation": True, "max_staleness": -1}}}, ("max_staleness", "-1")),
+        ({"sync": {"adsp": {"allocation": True, "min_batch": 64, "max_batch": 48}}}, ("crossed", "64", "48")),
+        ({"sync": {"adsp": {"allocation": True, "min_batch": 64}}}, ("min_batch", "64", "32")),
+        ({"sync": {"adsp": {"allocation": True, "max_batch": 8}}}, ("max_batch", "8", "32")),
+        ({"sync": {"adsp": {"allocation": True, "rate_cap": 0.5}}}, ("rate_cap", "0.5")),
+    ],
+)
+def test_what_makes_no_sense_is_an_error_that_names_it(
+    run: dict[str, object], words: tuple[str, ...]
+) -> None:
+    with pytest.raises(OffbeatError) as caught:
+        model_of(**run)
+    for word in words:
+        assert word in str(caught.value)

@@ -361,6 +361,30 @@ class RunSettings(Settings):
         "", description="A safetensors file on the parameter server's machine to start from."
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _allocation_beside_sync(cls, values: Any) -> Any:
+        """`sync: adsp` with `allocation: on` beside it is `sync: {adsp: {allocation: true}}`."""
+        if not isinstance(values, Mapping) or "allocation" not in values:
+            return values
+        rest = {name: value for name, value in values.items() if name != "allocation"}
+        on, sync = values["allocation"], cls._sync_short_forms(rest.get("sync", "adsp"))
+        if not isinstance(on, bool):
+            raise ValueError(f"allocation: {on!r} is neither on nor off")
+        if isinstance(sync, SyncSpec):
+            sync = sync.model_dump()
+        if not isinstance(sync, Mapping) or not isinstance(sync.get("options", {}), Mapping):
+            return rest  # what is wrong with it is said elsewhere
+        if on and sync.get("model") != "adsp":
+            raise ValueError(
+                f"allocation: on is of use with sync: adsp only, not with {sync.get('model')}; leave it out"
+            )
+        return (
+            {**rest, "sync": {**sync, "options": {**sync.get("options", {}), "allocation": True}}}
+            if on
+            else rest
+        )
+
     @field_validator("task", mode="before")
     @classmethod
     def _task_by_name(cls, value: Any) -> Any:

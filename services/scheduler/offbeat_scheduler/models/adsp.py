@@ -19,6 +19,7 @@ from typing import Literal, cast
 from pydantic import Field, model_validator
 
 from offbeat_core.config import MOST_32, RunSettings, Settings
+from offbeat_core.errors import OffbeatError
 from offbeat_scheduler.models.batches import Batches
 from offbeat_scheduler.models.counts import ABSENT_PERIODS, EPSILON, Account, Ledger, share
 from offbeat_scheduler.models.shown import TOLERATED_COMMITS, Shown
@@ -112,6 +113,10 @@ class ADSP(SyncModel):
 
         @model_validator(mode="after")
         def _one_way(self) -> ADSP.Options:
+            if self.min_batch and self.max_batch and self.min_batch > self.max_batch:
+                raise ValueError(
+                    f"min_batch: {self.min_batch} is more than max_batch: {self.max_batch}: they are crossed"
+                )
             for name in ("max_staleness", "min_batch", "max_batch", "rate_cap"):
                 if name in self.model_fields_set and not self.allocation:
                     raise ValueError(
@@ -310,8 +315,21 @@ def _continues(grid: Grid, interval_s: float, start_s: float) -> bool:
 def _make_batches(options: ADSP.Options, run: RunSettings) -> Batches | None:
     if not options.allocation:
         return None
+    batch = run.training.batch
+    if options.min_batch is not None and options.min_batch > batch:
+        raise OffbeatError(
+            f"sync.adsp: min_batch: {options.min_batch} is more than the run's training.batch of {batch}, "
+            "with which each device begins",
+            "give a smaller min_batch, or a larger training.batch",
+        )
+    if options.max_batch is not None and options.max_batch < batch:
+        raise OffbeatError(
+            f"sync.adsp: max_batch: {options.max_batch} is less than the run's training.batch of {batch}, "
+            "with which each device begins",
+            "give a larger max_batch, or a smaller training.batch",
+        )
     return Batches(
-        run.training.batch,
+        batch,
         run.check_period_s,
         cap=options.rate_cap,
         least=options.min_batch,
