@@ -150,7 +150,8 @@ def test_cycles_go_on_and_are_not_waited_for(name, steps, leaves, joins, jitter)
     assert starts[-1] > 80
     # A cycle, its grace, the step under way, and at worst a lease.
     assert max(later - earlier for earlier, later in pairwise(starts)) < 1.1 * T + 10 + 2 * max(steps) + 1
-    assert all(plan.gate == Gate(0, 1.1 * T) for _, plan in watched.seen)
+    # Where everybody rests there is no commit that could close a gate.
+    assert all(plan.gate == Gate(0, 1.1 * T) for _, plan in watched.seen if plan.triggers)
 
 
 def test_bounds_that_cannot_be_kept_are_refused_or_said():

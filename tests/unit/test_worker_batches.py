@@ -118,3 +118,17 @@ def test_every_kind_of_data_set_gives_the_same_batch() -> None:
     assert [t.tolist() for t in fetcher(tensors)(indices)] == [[4, 1], [40, 10]]
     subset = Subset(tensors, [5, 3, 1, 0, 2])
     assert [t.tolist() for t in fetcher(subset)(indices)] == [[2, 3], [20, 30]]
+
+
+@given(st.integers(1, 300), st.integers(1, 64))
+def test_an_even_pass_takes_every_sample_once_in_batches_that_differ_by_one(size: int, batch: int) -> None:
+    order = Order(size, seed=1, shard=0)
+    order.even = True
+    taken = []
+    while order.passes < 1:
+        taken.append(order.next(batch))
+    assert sorted(np.concatenate(taken).tolist()) == list(range(size))
+    sizes = [len(indices) for indices in taken]
+    assert len(sizes) == -(-size // batch)
+    assert max(sizes) <= batch
+    assert max(sizes) - min(sizes) <= 1

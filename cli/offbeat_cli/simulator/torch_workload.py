@@ -26,6 +26,7 @@ from offbeat_worker.batches import Order, fetcher
 from offbeat_worker.flat import FlatModel
 from offbeat_worker.noise import GradientNoise, descend
 from offbeat_worker.sgd import FlatSGD
+from offbeat_worker.trigger import Passes
 
 EVALUATED_AT_A_TIME = 500
 """Samples: the fastest on a processor's caches for small models."""
@@ -93,6 +94,7 @@ class TorchWorkload(Workload):
         self._rates[device] = directive.rate * self._training.learning_rate
         self._measures[device] = directive.gradient_noise
         self._orders[device].draw(directive.draw, directive.generation)
+        self._orders[device].even = isinstance(directive.rule, Passes)
 
     def keeps(self, device: int) -> bool:
         return self._optimizers[device].kept is not None

@@ -28,6 +28,8 @@ class Order:
         seed, shard: of the run and the device.
 
     Attributes:
+        even: divide each pass into batches of about equal size. Where a commit ends a pass, a last batch of
+            three samples at the learning rate of a whole one would be most of what it says.
         most: samples of a batch at most, also of one that a single sample would be merged into; 0: no bound.
 
     Raises OffbeatError for an empty shard.
@@ -48,6 +50,7 @@ class Order:
         self._drawn: tuple[int, int] | None = None  # samples, and for which generation
         self.passes = 0  # finished ones
         self.most = 0
+        self.even = False
         self._shuffle()
 
     @property
@@ -91,8 +94,11 @@ class Order:
         self._shuffle()
 
     def upcoming(self, batch: int) -> int:
-        """How many samples the next batch will have: at a pass's end fewer, or one more to avoid a single."""
+        """How many samples the next batch will have: at a pass's end fewer, or one more to avoid a single;
+        with `even` as many as the others of its pass."""
         left = len(self._order) - self._position
+        if self.even:
+            return -(-left // -(-left // batch))
         size = min(batch, left)
         if batch > 1 and left - size == 1:
             if not self.most or size < self.most:

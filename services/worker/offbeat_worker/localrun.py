@@ -189,6 +189,7 @@ class LocalRun:
             self._order.choose(directive.samples)
         else:
             self._order.draw(directive.draw, directive.generation)
+        self._order.even = directive.trigger.HasField("passes")
         self._trigger.set(_rule(directive.trigger, received_s), now_s)
         self._loaded.max_lone_steps = directive.max_lone_steps
         before, self.directive = self.batch, directive
@@ -258,7 +259,7 @@ class LocalRun:
     def timed(self, step_s: float) -> None:
         """The last update took so long, pacing included. One at a pass's end, of fewer samples, says
         nothing of the others, nor does one that was computed twice."""
-        usual = self._share >= 1 and not self._again
+        usual = (self._share >= 1 or self._order.even) and not self._again
         if usual or not self._speed.value:
             self._speed.add(step_s)
 
