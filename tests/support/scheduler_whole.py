@@ -3,7 +3,8 @@
 Nothing is computed and no byte travels. Scheduler and parameter server are the very
 objects of the live services; a device does what a worker's agent and training thread do: it
 follows directives by revision, counts steps, commits under a number until it is answered,
-rests. Links take time, and break when a test breaks them.
+rests. Links take time, and break when a test breaks them. A local update takes the device's step_s with the
+run's batch; of that, a part does not grow with the batch (`Whole.fixed`).
 """
 
 from __future__ import annotations
@@ -29,16 +30,25 @@ CONTROL_S = 0.011
 DATA_S = 0.037
 REPORT_S = 1.0
 RETRY_S = 0.5
+BATCH = 32  # of runs that say nothing else
+NOISE = 60.0  # gradient noise scale, samples
 MANIFEST = Manifest((TensorSpec("w", (2,)),), ())
 
 
 class Whole(World):
-    """A scheduler, a parameter server "ps" and devices by name."""
+    """A scheduler, a parameter server "ps" and devices by name.
+
+    Attributes:
+        fixed: the share of step_s that does not grow with the batch, by device; absent: all of it.
+        fits: samples that fit a device at a time; absent: any number.
+    """
 
     def __init__(self, folder=None, *, make_model, lease_s=4.0):
         super().__init__(folder, make_model=make_model, lease_s=lease_s, start=1_000.0)
         self.attending = {}
         self.devices = {}
+        self.fixed = {}
+        self.fits = {}
         self.server = Server(self)
         self.server.attend()
 
@@ -117,6 +127,7 @@ class Server(Attending):
         self.next = {}
         self.calls = {}  # answers that are awaited, by token
         self.ons = []  # (generation, worker) of each commit that was on time, oldest first
+        self.weights = []  # (worker, weight, who was active) of each commit that was applied at once
         self._tokens = itertools.count(1)
         self._timer = 0
         self._over = None  # the round that was reported
@@ -187,7 +198,7 @@ class Server(Attending):
                     sequence=cut["sequence"],
                     steps=cut["steps"],
                     base_version=cut["base"],
-                    samples=8 * cut["steps"],
+                    samples=cut["samples"],
                     shard_samples=100,
                 ),
                 self.now(),
@@ -195,6 +206,8 @@ class Server(Attending):
         )
         if (late, duplicates) == (self.run.counters.late, self.run.counters.duplicates):
             self.ons.append((cut["generation"], device.name))
+            active = frozenset(self.run.membership.active(self.now()))
+            self.weights.append((device.name, self.run.ledger.entries[device.name].weight, active))
 
     def _perform(self, out):
         for item in out:
@@ -270,6 +283,7 @@ class Device(Attending):
         self.committed_in = None
         self.version = 0
         self.steps = self.pending = self.sequence = self.acknowledged = 0
+        self.samples = self.pending_samples = 0
         self.flight = None  # the cut on its way
         self.stepping = False
         self.trigger = trigger.Trigger()
@@ -362,18 +376,32 @@ class Device(Attending):
             and (self.flight is None or self.flight["overlap"])
         )
 
+    @property
+    def batch(self):
+        """Samples of its local updates."""
+        return min(self.directive.batch, self.whole.fits.get(self.name, self.directive.batch))
+
+    @property
+    def batch_s(self):
+        """Seconds of one."""
+        fixed = self.whole.fixed.get(self.name, 1.0)
+        return self.step_s * (fixed + (1 - fixed) * self.batch / BATCH)
+
     def _step(self):
         if self.trains and not self.stepping:
             self.stepping = True
-            self.whole.clock.call_later(self.step_s, self._stepped)
+            batch = self.batch
+            self.whole.clock.call_later(self.batch_s, lambda: self._stepped(batch))
 
-    def _stepped(self):
+    def _stepped(self, batch):
         self.stepping = False
         if not self.alive or not self.run_id:
             return
         now = self.whole.clock.now()
         self.steps += 1
         self.pending += 1
+        self.samples += batch
+        self.pending_samples += batch
         if self.trains and self.flight is None and self.trigger.due(now, self.pending, 0):
             self._cut()
         self._step()
@@ -385,6 +413,7 @@ class Device(Attending):
             "sequence": self.sequence,
             "generation": now.generation,
             "steps": self.pending,
+            "samples": self.pending_samples,
             "base": self.version,
             "once": now.once,
             "overlap": now.overlap,
@@ -392,7 +421,7 @@ class Device(Attending):
         }
         if now.once:
             self.committed_in = now.generation
-        self.pending = 0
+        self.pending = self.pending_samples = 0
         self.trigger.served(self.whole.clock.now())
         self._send(self.flight)
 
@@ -451,13 +480,17 @@ class Device(Attending):
             run_id=self.run_id,
             phase=self.phase,
             steps=self.steps,
-            samples=8 * self.steps,
+            samples=self.samples,
             commits=self.acknowledged,
-            step_s=self.step_s if measured else 0.0,
+            step_s=self.batch_s if measured else 0.0,
             commit_s=2 * DATA_S if self.acknowledged else 0.0,
             hold_s=0.001 if self.acknowledged else 0.0,
             train_loss=2.0 / (1 + 0.01 * self.steps) if measured else 0.0,
             shard_samples=100,
             revision=self.revision,
+            max_batch=self.whole.fits.get(self.name, 0),
         )
+        if self.directive.gradient_noise:
+            report.gradient_pairs = self.steps // 10
+            report.gradient_square, report.gradient_variance = 0.01, 0.01 * NOISE
         self.whole.feed(WorkerReported(self.name, self.incarnation, report))

@@ -32,11 +32,15 @@ MODELS = [
     {"adsp": {"rate": 3}},
     {"adsp": {"rate": 3, "overlap": False}},
     "adsp",
+    {"adsp": {"rate": 3, "allocation": True}},
+    {"adsp": {"allocation": True, "max_staleness": 2, "weight": "samples"}},
 ]
 
 
-def begin(sync, folder=None, make=make_model):
+def begin(sync, folder=None, make=make_model, fixed=(), fits=()):
     whole = Whole(folder, make_model=make)
+    whole.fixed.update(fixed)
+    whole.fits.update(fits)
     for name, step_s in SPEEDS.items():
         whole.device(name, step_s)
     whole.submit(workers=4, sync=sync, check_period_s=5)
@@ -129,6 +133,76 @@ def test_whatever_comes_and_goes_training_goes_on_and_replays(tmp_path_factory, 
         whole.wait(wait)
     mend(whole)
     goes_on(whole)
+    check_replay(whole, make_model)
+
+
+PARTS = {"w1": 0.0, "w2": 0.3, "w3": 0.95, "w4": 0.0}
+"""What of a local update does not grow with the batch."""
+
+
+def batches(whole):
+    """As devices were told."""
+    return {name: device.directive.batch for name, device in whole.devices.items()}
+
+
+def test_under_allocation_each_device_finds_the_batch_that_suits_it():
+    whole = begin({"adsp": {"rate": 3, "allocation": True}}, fixed=PARTS, fits={"w4": 20})
+    whole.wait(60)
+    found = batches(whole)
+    assert found["w1"] < found["w2"] < found["w3"]
+    assert found["w1"] < 32 < found["w3"]
+    assert found["w4"] <= 20
+    shown = {worker.name: worker for worker in whole.status().workers}
+    assert {name: worker.batch for name, worker in shown.items()} == found
+    for name, device in whole.devices.items():
+        made = whole.status().allotment.cycle_s / device.batch_s
+        assert shown[name].allotted_updates == pytest.approx(made, rel=0.03)
+        assert shown[name].local_updates == pytest.approx(made, abs=1.2)
+
+
+def check_weights(weights):
+    """While the same workers are active, one commit of each weighs at most 1."""
+    last, before = {}, None
+    for name, weight, active in weights:
+        last = last if active == before else {}
+        before = active
+        last[name] = weight
+        assert sum(last.values()) <= 1 + 1e-9, (last, active)
+
+
+ALLOCATED = [
+    {"rate": 3},
+    {"rate": 3, "max_staleness": 2},
+    {"rate": 3, "weight": "data"},
+    {"search": "formula", "min_batch": 1, "max_batch": 1000, "rate_cap": 4},
+]
+
+
+@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+@pytest.mark.parametrize("options", ALLOCATED, ids=str)
+@given(
+    operations=operations,
+    fixed=st.fixed_dictionaries({name: st.sampled_from([0.0, 0.4, 0.95, 1.0]) for name in SPEEDS}),
+    fits=st.dictionaries(st.sampled_from(sorted(SPEEDS)), st.integers(1, 60)),
+)
+def test_whatever_comes_and_goes_under_allocation_all_commit_equally_often(
+    tmp_path_factory, options, operations, fixed, fits
+):
+    folder = tmp_path_factory.mktemp("log")
+    whole = begin({"adsp": {"allocation": True, **options}}, folder, fixed=fixed, fits=fits)
+    for what, name, wait in operations:
+        disturb(whole, what, name)
+        whole.wait(wait)
+    mend(whole)
+    whole.wait(30)  # whoever lacks commits has made them
+    first = whole.commits()
+    for period in range(1, 7):
+        whole.wait(5)
+        made = {name: whole.commits()[name] - first[name] for name in SPEEDS}
+        assert max(made.values()) - min(made.values()) <= max(2, period), made
+    assert min(made.values()) >= 6
+    assert all(batch <= fits.get(name, batch) for name, batch in batches(whole).items())
+    check_weights(whole.server.weights)
     check_replay(whole, make_model)
 
 
