@@ -73,6 +73,23 @@ def test_a_task_that_fails_in_training_is_named_and_holds_nobody_at_the_barrier(
     assert of(status, "worker-9").attached
 
 
+@pytest.mark.parametrize("sync", ["bsp", "batchtune-bsp"])
+def test_a_device_whose_memory_runs_out_trains_on_with_fewer_samples(fleet: Fleet, sync: str) -> None:
+    fleet.start_worker("worker-9", shard=1, shards=4, environment={"SHRINK_AFTER": "20"})
+    fleet.until(lambda s: of(s, "worker-9").attached, "it attends")
+    fleet.submit(task="sick", workers=4, sync=sync, check_period_s=2)
+    fleet.until(lambda s: of(s, "worker-9").report.max_batch == 4, "its memory has run out")
+    status = fleet.until_commits(20, "worker-1", "worker-9")
+    assert of(status, "worker-9").batch == 4
+    assert not of(status, "worker-9").error
+    # BatchTune gives it no more than that; under BSP the run's batch stays planned.
+    fleet.until(
+        lambda s: any("worker-9 makes local updates of 4" in text for text in s.warnings) == (sync == "bsp"),
+        "the hub says so where more is planned",
+    )
+    assert fleet.log("worker-9").count("memory ran out") == 1
+
+
 def test_a_training_thread_that_hangs_holds_nobody_at_the_barrier_and_comes_back(fleet: Fleet) -> None:
     fleet.start_worker(
         "worker-9", shard=1, shards=4, module="support.impatient", environment={"HANG_AFTER": "20"}

@@ -1,7 +1,7 @@
 """quadrants, on a device that the environment makes sick.
 
-SICK_AFTER, RAISE_AFTER, HANG_AFTER: so many updates go well, then losses are NaN, the task
-fails, or one update takes 9 s.
+SICK_AFTER, RAISE_AFTER, HANG_AFTER, SHRINK_AFTER: so many updates go well, then losses are NaN, the task
+fails, one update takes 9 s, or the memory holds no more than 5 samples at a time.
 BUSY_S: each update keeps Python busy for so long.
 """
 
@@ -42,6 +42,8 @@ def loss_and_metric(model, batch):
             raise ValueError("the sensor is gone")
         if steps == _after("HANG_AFTER"):
             time.sleep(9)
+        if steps > _after("SHRINK_AFTER") and len(x) > 5:
+            torch.empty(10**15)
         end = time.monotonic() + float(os.environ.get("BUSY_S", "0"))
         while time.monotonic() < end:
             pass
