@@ -245,6 +245,7 @@ def _start_others(
                 "parameter_server": link,
                 "shard": shard,
                 "step_seconds": step_s or None,
+                "step_fixed_seconds": todo.fixed_seconds[worker] or None,
             },
             environment=_environment(options.threads),
         )

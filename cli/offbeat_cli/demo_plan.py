@@ -55,6 +55,7 @@ class DemoOptions:
     as_json: bool = False
     seed: int = 1
     step_seconds: float | None = None
+    fixed_parts: str | None = None
     unpaced: bool = False
     data: Path | None = None
     check_period: float | None = None
@@ -83,6 +84,7 @@ class DemoPlan:
         run_values: the same as it is submitted: only what was chosen, not the defaults.
         speeds: relative speed by worker's name.
         step_seconds: of each worker, by name; 0: as fast as it can.
+        fixed_seconds: of these, what does not grow with the batch.
         link_delay_s: each way between workers and parameter server.
     """
 
@@ -92,6 +94,7 @@ class DemoPlan:
     run_values: dict[str, Any]
     speeds: dict[str, float]
     step_seconds: dict[str, float]
+    fixed_seconds: dict[str, float]
     link_delay_s: float
 
 
@@ -133,6 +136,14 @@ def plan(options: DemoOptions) -> DemoPlan:
             ExitCode.USAGE,
         )
 
+    if options.unpaced and options.fixed_parts is not None:
+        raise OffbeatError(
+            "--unpaced: with it every worker runs as fast as it can, but --fixed-parts divides a pace",
+            "give one of the two",
+            ExitCode.USAGE,
+        )
+    parts = parse_fixed_parts(options.fixed_parts, list(speeds))
+
     base_s = options.step_seconds or STEP_S
     slowest = min(speeds.values())
     paces = {worker: 0.0 if options.unpaced else base_s * slowest / speed for worker, speed in speeds.items()}
@@ -166,6 +177,7 @@ def plan(options: DemoOptions) -> DemoPlan:
         run_values=values,
         speeds=speeds,
         step_seconds=paces,
+        fixed_seconds={worker: parts[worker] * pace for worker, pace in paces.items()},
         link_delay_s=options.commit_delay / 2,
     )
 
@@ -185,6 +197,25 @@ def parse_speeds(text: str) -> dict[str, float]:
     if len(speeds) > MAX_WORKERS:
         raise OffbeatError(f"--speeds: {len(speeds)} workers are more than {MAX_WORKERS}", remedy)
     return speeds
+
+
+def parse_fixed_parts(text: str | None, workers: Sequence[str]) -> dict[str, float]:
+    """'0,0.95' -> {'worker-1': 0.0, 'worker-2': 0.95}; None: 0 for all."""
+    if text is None:
+        return dict.fromkeys(workers, 0.0)
+    remedy = "give one part from 0 to 1 per worker of --speeds, such as 0,0,0.95"
+    parts = []
+    for word in text.split(","):
+        try:
+            part = float(word)
+        except ValueError:
+            part = math.nan
+        if not 0 <= part <= 1:
+            raise OffbeatError(f"--fixed-parts: {text!r}: {word.strip()!r} is not from 0 to 1", remedy)
+        parts.append(part)
+    if len(parts) != len(workers):
+        raise OffbeatError(f"--fixed-parts: {len(parts)} parts for {len(workers)} workers", remedy)
+    return dict(zip(workers, parts, strict=True))
 
 
 def find_task(task: str) -> tuple[str, Path | None]:

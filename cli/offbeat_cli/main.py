@@ -126,6 +126,14 @@ def demo(
             metavar="S", help="The slowest worker's local update. Default: 0.3.", rich_help_panel=TUNING
         ),
     ] = None,
+    fixed_parts: Annotated[
+        str | None,
+        typer.Option(
+            metavar="P,P,...",
+            help="Of each worker's local update, what does not grow with the batch, such as 0,0,0.95.",
+            rich_help_panel=TUNING,
+        ),
+    ] = None,
     unpaced: Annotated[
         bool, typer.Option("--unpaced", help="Every worker as fast as it can.", rich_help_panel=TUNING)
     ] = False,
@@ -218,6 +226,7 @@ def demo(
                 as_json=as_json,
                 seed=seed,
                 step_seconds=step_seconds,
+                fixed_parts=fixed_parts,
                 unpaced=unpaced,
                 data=data,
                 check_period=check_period,

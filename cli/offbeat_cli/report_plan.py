@@ -84,7 +84,7 @@ def _by_goodput(history: History, names: list[str]) -> tuple[str, dict[str, list
     seen = [value for value in made.values() if value is not None]
     text = (
         "Each device has the batch of the highest goodput, and its learning rate goes with that. At last a "
-        f"commit interval was {cycle_s:g} s; the local updates in it differed, as planned, by "
+        f"commit interval was {cycle_s:.4g} s; the local updates in it differed, as planned, by "
         f"{float(last.allotment['max_staleness']):.3g} at most and "
         f"{float(last.allotment['average_staleness']):.3g} on average"
     )

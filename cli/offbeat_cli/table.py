@@ -181,7 +181,7 @@ def _cycle(status: pb.Status) -> str:
     """What the allocation promises, what was made in the last commits, and how long solving took."""
     found = status.allotment
     text = (
-        f"{found.cycle_s:g} s; planned: idle {found.idle_share:.1%}, staleness at most "
+        f"{found.cycle_s:.4g} s; planned: idle {found.idle_share:.1%}, staleness at most "
         f"{found.max_staleness:g}, {found.average_staleness:.2f} on average"
     )
     made = [worker.local_updates for worker in status.workers if worker.local_updates and worker.attached]

@@ -17,6 +17,12 @@ def test_the_slowest_worker_sets_the_pace_and_the_others_are_faster_by_their_spe
     assert todo.step_seconds == pytest.approx({"worker-1": 0.6, "worker-2": 0.2, "worker-3": 0.4})
 
 
+def test_a_part_of_each_workers_update_may_not_grow_with_its_batch():
+    todo = plan(DemoOptions(speeds="1,3", step_seconds=0.6, fixed_parts="0, 0.5"))
+    assert todo.fixed_seconds == pytest.approx({"worker-1": 0.0, "worker-2": 0.1})
+    assert set(plan(DemoOptions()).fixed_seconds.values()) == {0.0}
+
+
 def test_speeds_are_relative():
     assert plan(DemoOptions(speeds="10,30")).step_seconds == pytest.approx(
         plan(DemoOptions(speeds="1,3")).step_seconds
@@ -118,6 +124,9 @@ def test_task_options_are_numbers_where_they_look_like_numbers():
         ({"speeds": "1,-3"}, "--speeds: '1,-3': '-3'", "such as 1,3,3"),
         ({"speeds": "nan"}, "--speeds", "such as 1,3,3"),
         ({"speeds": "inf"}, "--speeds", "such as 1,3,3"),
+        ({"fixed_parts": "0,0"}, "--fixed-parts: 2 parts for 3 workers", "such as 0,0,0.95"),
+        ({"fixed_parts": "0,0,1.5"}, r"--fixed-parts: '0,0,1.5': '1.5'", "from 0 to 1"),
+        ({"fixed_parts": "0,x,1"}, r"--fixed-parts: '0,x,1': 'x'", "from 0 to 1"),
         ({"speeds": "1," * 70 + "1"}, "--speeds: 71 workers", "such as 1,3,3"),
         ({"target_accuracy": 95.0}, "--target-accuracy: 95 ", "did you mean 0.95?"),
         ({"target_accuracy": -1.0}, "--target-accuracy: -1 ", "0.95"),
@@ -166,6 +175,7 @@ def test_a_bad_value_is_named_with_its_remedy(options, problem, remedy):
     [
         {"target_accuracy": 0.9, "target_loss": 0.3},
         {"unpaced": True, "step_seconds": 0.2},
+        {"unpaced": True, "fixed_parts": "0,0,0.5"},
         {"sync": "bsp", "rate": 3},
         {"sync": "local-sgd:4", "no_overlap": True},
         {"rate": 3, "search": "robust"},
