@@ -66,6 +66,20 @@ def test_both_gradients_of_a_pair_are_of_the_same_model_and_both_are_applied() -
     assert torch.allclose(flat.parameters, torch.full((SIZE,), -0.5 * applied))
 
 
+@pytest.mark.parametrize("every", [3, 5, 10])
+def test_a_pair_that_a_commit_came_between_is_tried_again(every: int) -> None:
+    flat = model()
+    sgd, noise = FlatSGD(flat), GradientNoise()
+    for number in range(1, 201):
+        give(flat, torch.ones(SIZE))
+        descend(sgd, noise, 8, (0.5, 0.0, 0.0))
+        if number % every == 0:
+            sgd.flush()  # as a commit does
+    assert 200 // (EVERY + every) <= noise.pairs <= 200 // EVERY
+    sgd.flush()
+    assert torch.equal(flat.parameters, torch.full((SIZE,), -100.0))
+
+
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 @pytest.mark.parametrize("decay", [0.0, 0.01])
 def test_where_gradients_do_not_depend_on_the_model_measuring_changes_nothing(

@@ -10,7 +10,8 @@ b samples each:
 *Ours*: both gradients are of the same model. A local update in between shifts the second one
 by -lr H g1, and near the largest stable learning rate that is as large as G itself. So at every tenth local
 update the gradient is kept back and applied together with the next one (`sgd.py`); no work is
-done twice.
+done twice. Where a commit or a fresh model comes between the two, the next local update begins another pair;
+so a device for which that is so after every local update measures nothing.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ class GradientNoise:
         self.pairs = 0
         self._square = 0.0
         self._variance = 0.0
-        self._updates = 0
+        self._updates = 0  # since the last pair began
         self._samples = 0  # of the first gradient
 
     def begins(self) -> bool:
         """Is the gradient of the local update that was just computed the first of a pair?"""
         self._updates += 1
-        return self._updates % EVERY == 0
+        return self._updates >= EVERY
 
     def keep(self, samples: int) -> None:
         """It is, of so many samples."""
@@ -49,6 +50,7 @@ class GradientNoise:
 
     def take(self, first: torch.Tensor, second: torch.Tensor, samples: int) -> None:
         """Both gradients of a pair, shape (trainable elements,); the second of `samples` samples."""
+        self._updates = 1
         dots = torch.stack((first.dot(second), first.dot(first), second.dot(second)))
         both, one, other = (float(value) for value in dots.tolist())
         if not math.isfinite(both + one + other) or not self._samples or not samples:
