@@ -68,3 +68,17 @@ def test_a_device_whose_memory_is_small_gets_no_larger_batch():
     small = [*fleet(0.9)[:3], VirtualDevice("jetson-2", 0.25, 0.2, fixed_s=0.22, max_batch=40)]
     _, plan, _ = observed(small)
     assert plan.batches["jetson-2"] == 40 < plan.batches["jetson-1"]
+
+
+@pytest.mark.parametrize("sync", ["adsp", "bsp"])
+def test_under_any_model_a_device_trains_with_no_more_samples_than_fit_it(sync):
+    made = set()
+
+    class Seen(PowerLaw):
+        def step(self, device, values, age_s, batch):
+            made.add((device, batch))
+            return super().step(device, values, age_s, batch)
+
+    devices = [VirtualDevice("a", 0.2, max_batch=20), VirtualDevice("b", 0.2)]
+    simulate(run_settings(sync, period_s=20.0), devices, Seen(kappa=0.01), max_s=20, seed=1)
+    assert made == {(0, 20), (1, BATCH)}

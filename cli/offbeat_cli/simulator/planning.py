@@ -196,9 +196,10 @@ class Planning:
 
     def _directive(self, name: str, plan: sync.Plan) -> Directive:
         trigger = plan.triggers.get(name)
+        batch = plan.batches.get(name, self._batch)
         return Directive(
             rule=None if trigger is None else rule_of(trigger),
-            batch=plan.batches.get(name, self._batch),
+            batch=min(batch, self._trainers[name].device.max_batch or batch),
             overlap=plan.overlap,
             generation=self._generation,
             once=plan.round is not None,
