@@ -37,7 +37,7 @@ class World:
 
     def step_s(self, name: str) -> float:
         alpha, beta = self.curves[name]
-        return alpha + beta * self.batch(name)
+        return alpha + beta * min(self.batch(name), self.max_batch.get(name) or self.batch(name))
 
     def fleet(self) -> Fleet:
         devices = {
@@ -100,6 +100,8 @@ def test_a_mean_gradient_that_is_lost_in_noise_is_a_large_noise_scale_and_no_err
     found = noise_scale({"a": lost})
     assert found is not None
     assert found > 1e6
+    huge = Device("a", gradient_pairs=9, gradient_square=1e308, gradient_variance=1e308)
+    assert noise_scale({"a": huge, "b": huge}) == found
     fleet = world({"jetson": (0.05, 0.0001)})
     fleet.noise = 1e12
     fleet.run(60)
@@ -116,9 +118,68 @@ def test_no_batch_is_larger_than_what_fits_the_device() -> None:
     assert fleet.batch("jetson") == 20
 
 
-def test_a_device_that_gets_slower_keeps_its_place_and_is_measured_anew() -> None:
-    fleet = world({"a": (0.1, 0.01), "b": (0.1, 0.01)})
+@pytest.mark.parametrize("after_s", [0.5 * halves for halves in range(1, 12)])
+def test_a_step_time_with_fewer_samples_than_planned_is_not_taken_for_one_with_all(after_s: float) -> None:
+    fleet = world({"pi": (0.0, 0.01)})
+    fleet.run(after_s)
+    fleet.max_batch["pi"] = BASE // 2  # it ran out of memory, and says so with the next step time
+    fleet.run(60)
+    assert fleet.batch("pi") == BASE // 4
+
+
+def test_what_a_device_says_when_it_comes_back_may_be_of_another_batch() -> None:
+    fleet = world({"pi": (0.0, 0.01)})
+    fleet.run(60)
+    assert fleet.batch("pi") == BASE // 4
+    del fleet.curves["pi"]
+    fleet.run(1)
+    fleet.curves["pi"] = (BASE // 4 * 0.01, 0.0)
+    fleet.run(1.5)
+    fleet.curves["pi"] = (0.0, 0.01)
+    fleet.run(60)
+    assert fleet.batch("pi") == BASE // 4
+
+
+@pytest.mark.parametrize(
+    ("base", "bounds"), [(BASE, {"least": BASE}), (BASE, {"least": 24}), (3, {}), (2, {}), (1, {})]
+)
+def test_a_trial_keeps_to_the_bounds_and_to_two_samples(base: int, bounds: dict[str, int]) -> None:
+    batches = Batches(base, PERIOD_S, cap=3.0, **bounds)
+    seen = set()
+    for half in range(240):
+        batch = batches.batches().get("a", base)
+        seen.add(batch)
+        step_s = 0.05 + 0.0001 * batch
+        device = Device("a", steps=10 * half, step_s=step_s, gradient_variance=60.0, gradient_square=1.0)
+        batches.see(Fleet(half / 2, {"a": replace(device, gradient_pairs=half)}), 2.0)
+    assert batches.settled
+    assert min(seen) >= bounds.get("least", min(base, 2))
+    assert batches.batches()["a"] > base
+
+
+def test_while_a_device_is_measured_anew_its_speed_counts_as_it_was() -> None:
+    fleet = world({"a": (0.05, 0.0001), "b": (0.0, 0.01)})
     fleet.run(150)
+    batches = {name: fleet.batch(name) for name in fleet.curves}
+    fleet.curves = {"a": (0.1, 0.0002), "b": (0.0, 0.02)}
+    tried = set()
+    for _ in range(200):
+        fleet.run(0.5)
+        gains = fleet.batches.gains(fleet.fleet())
+        for name in fleet.curves:
+            if fleet.batch(name) != batches[name]:
+                tried.add(name)
+                alpha, beta = fleet.curves[name]
+                speed = gains[name] / fleet.step_s(name)
+                usual = batches[name] / BASE * (60 + BASE) / (60 + batches[name])
+                assert speed == pytest.approx(usual / (alpha + beta * batches[name]), rel=0.02)
+    assert tried == {"a", "b"}
+
+
+@pytest.mark.parametrize("settled_s", [60, 150])
+def test_a_device_that_gets_slower_keeps_its_place_and_is_measured_anew(settled_s: float) -> None:
+    fleet = world({"a": (0.1, 0.01), "b": (0.1, 0.01)})
+    fleet.run(settled_s)
     before = fleet.batch("a")
     fleet.curves["a"] = (2.0, 0.01)  # now it is all overhead
     fleet.run(400)
@@ -157,6 +218,23 @@ def test_under_a_bound_the_planned_spread_keeps_to_it_where_batches_can(
     }
     if max(low for low, _ in ends.values()) - min(high for _, high in ends.values()) <= 0:
         assert max(tau.values()) - min(tau.values()) <= bound + 1.5
+
+
+def test_jitter_changes_no_batch_where_none_keep_to_the_bound() -> None:
+    curves = {"a": (0.02, 0.011), "b": (0.05, 0.017), "c": (0.3, 0.005)}
+    fleet = world(curves, max_staleness=0)
+    fleet.run(100)
+    assert fleet.batches.settled
+    found = fleet.batches.batches()
+    for scale in (1.03, 0.96, 1.04, 0.98, 1.0, 1.02):
+        for number, (name, curve) in enumerate(curves.items()):
+            factor = scale if number % 2 else 1 / scale
+            fleet.curves[name] = (curve[0] * factor, curve[1] * factor)
+        fleet.run(PERIOD_S)
+        assert fleet.batches.batches() == found
+    fleet.curves["a"] = (0.01, 0.005)
+    fleet.run(3 * PERIOD_S)
+    assert fleet.batches.batches() != found
 
 
 def test_who_leaves_is_forgotten_and_who_joins_is_measured() -> None:

@@ -1,17 +1,18 @@
 """Which batch each device trains with under ADSP with allocation, kept up to date by what is measured.
 
-A device begins with the run's batch b0. Once its step time at that is known it tries half of it, with half of
-the learning rate (which costs next to nothing: as many samples, as much progress per sample), so that the
-fixed and the growing part of t(b) = alpha + beta b are told apart. From then on `allocation/goodput.py`
-chooses. A batch changes only where that is worth `WORTH` in goodput, for every change costs new
-measurements; under a bound on staleness, where the bound asks for it.
+A device begins with the run's batch b0. Once its step time at that is known it tries half of it (or, where so
+few are not allowed, twice as many), at the learning rate that goes with it, so that the fixed and the growing
+part of t(b) = alpha + beta b are told apart. From then on `allocation/goodput.py` chooses. A batch changes
+only where that is worth `WORTH` in goodput, for every change costs new measurements; under a bound on
+staleness, where the bound asks for it.
 
 A device whose step time is off the curve by `CHANGED` got slower or quicker, and its curve is scaled; whether
-its fixed part changed too is looked at again, at most once in `RETRY_PERIODS`.
+its fixed part changed too is looked at again, `RETRY_PERIODS` after the last time at the earliest.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -19,12 +20,16 @@ import numpy as np
 
 from offbeat_core.config import MOST_32
 from offbeat_scheduler.allocation.goodput import Costs, Rule, best, goodput, spread, within
+from offbeat_scheduler.allocation.solution import average_staleness
 from offbeat_scheduler.models.measured import FIRST_STEPS, SETTLE_S, SETTLE_STEPS
-from offbeat_scheduler.models.r2sp import StepCost, fixed_part
+from offbeat_scheduler.models.r2sp import APART, StepCost, fixed_part
 from offbeat_scheduler.sync import Allotment, Device, Fleet
 
 WORTH = 1.05
 """A batch changes for at least so much more goodput."""
+
+CLOSER = 0.5
+"""Or where devices come so many local updates closer."""
 
 CHANGED = 1.25
 """A step time that is off by this factor means that the device has changed."""
@@ -69,11 +74,20 @@ class _Known:
     measured: int = 0
     other: StepCost | None = None  # at the batch that the one in force is compared with
     found_s: float = 0.0  # when the fixed part was found
+    doubtful: bool = False  # is it, since the device has changed?
     # Its step time under the batch in force is looked at from these local updates and seconds on.
     from_steps: int = FIRST_STEPS
     from_s: float = 0.0
     sum_s: float = 0.0
     looks: int = 0
+
+    @classmethod
+    def begin(cls, batch: int, device: Device, now_s: float) -> _Known:
+        """It joins. What one that comes back says of its step time may still be of another batch."""
+        known = cls(batch)
+        if device.steps:
+            known.settle(device, now_s)
+        return known
 
     def look(self, device: Device, now_s: float) -> StepCost | None:
         """Its step time, once it is known."""
@@ -96,7 +110,10 @@ class _Known:
         if batch != self.batch:
             self.batch = batch
             self.look_again()
-            self.from_steps, self.from_s = device.steps + SETTLE_STEPS, now_s + SETTLE_S
+            self.settle(device, now_s)
+
+    def settle(self, device: Device, now_s: float) -> None:
+        self.from_steps, self.from_s = device.steps + SETTLE_STEPS, now_s + SETTLE_S
 
 
 class Batches:
@@ -141,10 +158,12 @@ class Batches:
         learnt = interval_s != self._interval_s and self._max_staleness is not None
         self._interval_s = interval_s
         for name, device in fleet.devices.items():
-            known = self._known.setdefault(name, _Known(self._fitting(device, self._base)))
+            if (known := self._known.get(name)) is None:
+                known = _Known.begin(self._fitting(device, self._base), device, fleet.now_s)
+                self._known[name] = known
+            # First: one that ran out of memory was not timed with the batch that was planned.
+            known.set(self._fitting(device, known.batch), device, fleet.now_s)
             learnt |= self._learn(device, known, fleet.now_s)
-            if known.batch > (fits := self._fitting(device, known.batch)):
-                known.set(fits, device, fleet.now_s)  # it ran out of memory
         self.settled = all(known.fixed is not None for known in self._known.values())
         if period_ended := self._period_ended(fleet.now_s):
             for known in self._known.values():
@@ -161,20 +180,22 @@ class Batches:
 
     def rates(self) -> dict[str, float]:
         """The learning rate's factors by device, where they are not 1."""
-        return {name: gain for name, known in self._known.items() if (gain := self._gain(known)) != 1.0}
+        return {name: gain for name, gain in self._gains().items() if gain != 1.0}
 
     def gains(self, fleet: Fleet) -> dict[str, float]:
         """What a local update of each device is worth, in updates of b0 samples. While it tries another
         batch its speed counts as it was: a trial is no change that a search should mind."""
-        return {
-            name: max(fleet.devices[name].step_s / known.other.seconds, LEAST_GAIN)
-            if known.other is not None and name in fleet.devices
-            else self._gain(known)
-            for name, known in self._known.items()
-        }
+        gains = self._gains()
+        for name, known in self._known.items():
+            if known.other is not None and (step_s := fleet.devices[name].step_s) > 0:
+                before = float(self._rule().gain(np.float64(known.other.batch)))
+                gains[name] = max(before * step_s / known.other.seconds, LEAST_GAIN)
+        return gains
 
-    def _gain(self, known: _Known) -> float:
-        return float(self._rule().gain(np.float64(known.batch)))
+    def _gains(self) -> dict[str, float]:
+        """Of the batches in force, by device."""
+        batch = np.array([known.batch for known in self._known.values()], float)
+        return dict(zip(self._known, self._rule().gain(batch).tolist(), strict=True))
 
     def allotment(self, fleet: Fleet, interval_s: float) -> Allotment | None:
         """What an interval holds; None until all step times are known."""
@@ -184,16 +205,12 @@ class Batches:
             return None
         step_s = np.array([(one.fixed or 0.0) * one.sample_s + one.batch * one.sample_s for one in known])
         tau = np.round(interval_s / step_s, 2)
-        ordered = np.sort(tau)
-        pairs = len(tau) * (len(tau) - 1) / 2
-        # Over the pairs of a sorted list: each value is the larger one so often, the smaller one so often.
-        apart = float((ordered * (2 * np.arange(len(tau)) - len(tau) + 1)).sum())
         return Allotment(
             cycle_s=interval_s,
             # Nobody waits: what is left of an interval belongs to the update under way.
             busy_s=dict.fromkeys(names, interval_s),
-            max_staleness=round(float(ordered[-1] - ordered[0]), 2),
-            average_staleness=round(apart / pairs, 2) if pairs else 0.0,
+            max_staleness=round(float(tau.max() - tau.min()), 2),
+            average_staleness=round(average_staleness(tau), 2),
             idle_share=0.0,
             updates=dict(zip(names, tau.tolist(), strict=True)),
         )
@@ -213,31 +230,41 @@ class Batches:
         if known.fixed is None:
             return self._compare(device, known, now, now_s)
         sample_s = now.seconds / (known.fixed + known.batch)
-        if 1 / CHANGED < sample_s / known.sample_s < CHANGED:
+        changed = not 1 / CHANGED < sample_s / known.sample_s < CHANGED
+        known.doubtful |= changed
+        if known.doubtful and now_s >= known.found_s + RETRY_PERIODS * self._period_s:
+            known.fixed = None
+        if changed:
+            known.believe(sample_s)
+        else:
             known.measured += 1
             known.latest_s += (sample_s - known.latest_s) / min(known.measured, MOST_MEASURED)
-            return False
-        known.believe(sample_s)
-        if now_s >= known.found_s + RETRY_PERIODS * self._period_s:
-            known.fixed, known.other = None, None
-        return True
+        return changed
 
     def _compare(self, device: Device, known: _Known, now: StepCost, now_s: float) -> bool:
-        """Two batches tell the fixed part: the one in force, and then half of it."""
+        """Two batches tell the fixed part: the one in force, and then another one."""
         if known.other is None:
             known.believe(now.seconds / now.batch)  # until more is known
-            if now.batch > 1:
+            if (trial := self._trial(device, now.batch)) is not None:
                 known.other = now
-                known.set(now.batch // 2, device, now_s)
+                known.set(trial, device, now_s)
                 return False
-            found: float | None = 0.0  # it fits no more than a single sample
+            found: float | None = 0.0  # nothing is to be chosen
         else:
             found = fixed_part(known.other, now, MOST_FIXED * self._base)
             now, known.other = known.other, None
             known.set(self._fitting(device, now.batch), device, now_s)
-        known.fixed, known.found_s = found or 0.0, now_s
+        known.fixed, known.found_s, known.doubtful = found or 0.0, now_s, False
         known.believe(now.seconds / (known.fixed + now.batch))
         return True
+
+    def _trial(self, device: Device, batch: int) -> int | None:
+        """Another batch, within the bounds, that differs enough: half of it, else twice as much."""
+        for other in (max(batch // 2, self._least), min(2 * batch, self._most)):
+            fits = self._fitting(device, other)
+            if max(fits, batch) >= APART * min(fits, batch):
+                return fits
+        return None
 
     # ---- the fleet ---------------------------------------------------------------------
 
@@ -277,9 +304,11 @@ class Batches:
             change = goodput(costs, rule, wanted) >= WORTH * before
         else:
             wanted = within(costs, rule, self._interval_s, bound)
-            kept_to = spread(costs, self._interval_s, now) <= bound
+            apart, least_apart = (spread(costs, self._interval_s, batch) for batch in (now, wanted))
+            # Where no batches keep to the bound, they change for the better only, not with jitter.
+            asked = apart > bound and (least_apart <= bound or apart >= least_apart + CLOSER)
             worth = goodput(costs, rule, wanted).sum() >= WORTH * before.sum()
-            change = np.full(now.shape, bool(worth) or not kept_to)
+            change = np.full(now.shape, asked or (bool(worth) and least_apart <= max(apart, bound)))
         for name, one, batch, changes in zip(names, known, wanted.tolist(), change.tolist(), strict=True):
             if changes:
                 one.set(int(batch), fleet.devices[name], fleet.now_s)
@@ -298,4 +327,6 @@ def noise_scale(devices: Mapping[str, Device]) -> float | None:
     variance = sum(device.gradient_variance for device in known)
     if variance <= 0:
         return 1.0
-    return min(max(variance / square, 1.0), MOST_NOISE) if square > 0 else MOST_NOISE
+    if square <= 0 or not math.isfinite(variance / square):
+        return MOST_NOISE
+    return min(max(variance / square, 1.0), MOST_NOISE)
