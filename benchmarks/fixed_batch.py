@@ -45,7 +45,7 @@ class FixedBatch(ADSP):
         plan = super().decide(fleet)
         gains = self._gains(fleet)
         batches = dict.fromkeys(gains, self._batch) if self._begun else {}
-        rates = gains if self._begun and self._fixed.scaling != "none" else {}
+        rates = gains if self._begun else {}
         return replace(plan, batches=batches, rates=rates, gradient_noise=True)
 
     @property
@@ -58,6 +58,8 @@ class FixedBatch(ADSP):
         return dict.fromkeys(names, self._gain() if self._begun else 1.0)
 
     def _gain(self) -> float:
+        if self._fixed.scaling == "none":
+            return 1.0
         if self._fixed.scaling == "linear":
             return min(self._batch / self._base, self._fixed.cap)
         assert self._noise is not None

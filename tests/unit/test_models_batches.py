@@ -90,9 +90,9 @@ def test_before_the_noise_scale_is_known_no_batch_is_chosen() -> None:
 
 
 def test_a_few_pairs_say_nothing_of_the_noise_scale() -> None:
-    devices = {"a": Device("a", gradient_pairs=3, gradient_square=1.0, gradient_variance=50.0)}
+    devices = {"a": Device("a", gradient_pairs=7, gradient_square=1.0, gradient_variance=50.0)}
     assert noise_scale(devices) is None
-    assert noise_scale({"a": replace(devices["a"], gradient_pairs=4)}) == 50.0
+    assert noise_scale({"a": replace(devices["a"], gradient_pairs=8)}) == 50.0
 
 
 def test_a_mean_gradient_that_is_lost_in_noise_is_a_large_noise_scale_and_no_error() -> None:
@@ -249,6 +249,18 @@ def test_who_leaves_is_forgotten_and_who_joins_is_measured() -> None:
     assert fleet.batch("c") > BASE
 
 
+def test_a_device_that_hangs_keeps_nobody_from_a_batch_under_a_bound() -> None:
+    fleet = world({"a": (0.1, 0.01), "b": (0.1, 0.02), "hung": (1e6, 0.01)}, max_staleness=1)
+    fleet.run(50)
+    assert not fleet.batches.settled
+    assert fleet.batch("a") == fleet.batch("b") == BASE
+    fleet.run(60)
+    assert fleet.batches.settled
+    tau = [fleet.interval_s / fleet.step_s(name) for name in ("a", "b")]
+    assert fleet.batch("a") != fleet.batch("b")
+    assert abs(tau[0] - tau[1]) <= 1.5
+
+
 # ---- in a run's file ---------------------------------------------------------------------
 
 
@@ -263,7 +275,7 @@ def model_of(**run: object) -> SyncModel:
         {"sync": {"adsp": {"allocation": True}}},
         {"sync": "adsp", "allocation": True},
         {"allocation": True},
-        {"sync": {"model": "adsp", "options": {"allocation": True}}, "allocation": False},
+        {"sync": {"model": "adsp", "options": {"allocation": True}}, "allocation": True},
     ],
 )
 def test_allocation_is_switched_on_in_sync_or_beside_it(run: dict[str, object]) -> None:
@@ -283,6 +295,8 @@ def test_without_allocation_nothing_is_measured_for_it() -> None:
     [
         ({"sync": "bsp", "allocation": True}, ("allocation", "bsp", "adsp")),
         ({"allocation": "maybe"}, ("allocation", "maybe")),
+        ({"sync": {"adsp": {"allocation": True}}, "allocation": False}, ("allocation", "off", "contradicts")),
+        ({"sync": {"adsp": {"allocation": False}}, "allocation": True}, ("allocation", "on", "contradicts")),
         ({"sync": {"adsp": {"max_staleness": 3}}}, ("max_staleness", "allocation")),
         ({"sync": {"adsp": {"allocation": True, "max_staleness": -1}}}, ("max_staleness", "-1")),
         ({"sync": {"adsp": {"allocation": True, "min_batch": 64, "max_batch": 48}}}, ("crossed", "64", "48")),

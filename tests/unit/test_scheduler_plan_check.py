@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from offbeat_scheduler.plan_check import check
-from offbeat_scheduler.sync import Device, Fleet, Fold, Gate, Grid, Group, Passes, Plan, Steps
+from offbeat_scheduler.sync import Allotment, Device, Fleet, Fold, Gate, Grid, Group, Passes, Plan, Steps
 
 FLEET = Fleet(1.0, {name: Device(name) for name in ("a", "b", "c")})
 STEPS = {name: Steps(2) for name in ("a", "b", "c")}
@@ -26,10 +26,14 @@ ROUND = Plan(
 )
 
 
+PROMISED = Allotment(5.0, {"a": 4.9}, 1.0, 0.5, 0.1, {"a": 3.5})
+
+
 @pytest.mark.parametrize(
     "plan",
     [
         FREE,
+        replace(FREE, allotment=PROMISED, gradient_noise=True),
         BARRIER,
         GROUPS,
         ROUND,
@@ -57,6 +61,11 @@ def test_a_plan_that_can_be_followed_passes(plan):
         (replace(FREE, resting={"x"}), r"unknown \['x'\]"),
         (replace(FREE, resting={"b"}), "gives 'b' a trigger and lets it rest"),
         (replace(FREE, triggers={}, resting=set(STEPS)), "all devices rest"),
+        # what an allocation promises
+        (replace(FREE, gradient_noise=1), "gradient_noise is 1, not True or False"),
+        (replace(FREE, allotment=replace(PROMISED, cycle_s=float("nan"))), "cycle_s is nan"),
+        (replace(FREE, allotment=replace(PROMISED, busy_s={"a": "x"})), "busy_s of 'a' is 'x'"),
+        (replace(FREE, allotment=replace(PROMISED, updates={"a": float("inf")})), "updates of 'a' is inf"),
         # triggers and batches
         (replace(FREE, triggers={**STEPS, "b": Grid(0.0)}), "interval for 'b' is 0.0"),
         (replace(FREE, triggers={**STEPS, "b": Grid(float("nan"))}), "interval for 'b' is nan"),

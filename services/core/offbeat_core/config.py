@@ -379,11 +379,13 @@ class RunSettings(Settings):
             raise ValueError(
                 f"allocation: on is of use with sync: adsp only, not with {sync.get('model')}; leave it out"
             )
-        return (
-            {**rest, "sync": {**sync, "options": {**sync.get("options", {}), "allocation": True}}}
-            if on
-            else rest
-        )
+        options = sync.get("options", {})
+        if options.get("allocation", on) != on:
+            raise ValueError(
+                f"allocation: {'on' if on else 'off'} contradicts sync.adsp.allocation: "
+                f"{options['allocation']!r}; give one of the two"
+            )
+        return {**rest, "sync": {**sync, "options": {**options, "allocation": True}}} if on else rest
 
     @field_validator("task", mode="before")
     @classmethod

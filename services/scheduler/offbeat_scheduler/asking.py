@@ -35,6 +35,8 @@ def _frozen(plan: Plan) -> Plan:
         batches=dict(plan.batches),
         rates=dict(plan.rates),
         samples=dict(plan.samples),
+        allotment=plan.allotment
+        and replace(plan.allotment, busy_s=dict(plan.allotment.busy_s), updates=dict(plan.allotment.updates)),
         cohort=tuple(plan.cohort),
         groups=tuple(replace(group, members=tuple(group.members)) for group in plan.groups),
         resting=frozenset(plan.resting),

@@ -51,12 +51,24 @@ def check(plan: Plan, fleet: Fleet) -> None:
         _number(plan.wake_at_s, "the plan's wake_at_s")
     if plan.allotment is not None and not isinstance(plan.allotment, Allotment):
         raise ValueError(f"the plan's allotment is {plan.allotment!r}, which is no Allotment")
+    if plan.allotment is not None:
+        _check_allotment(plan.allotment)
+    if not isinstance(plan.gradient_noise, bool):
+        raise ValueError(f"the plan's gradient_noise is {plan.gradient_noise!r}, not True or False")
     for what, items, kind in (("probes", plan.probes, Probe), ("notes", plan.notes, str)):
         if odd := [item for item in items if not isinstance(item, kind)]:
             raise ValueError(f"the plan's {what} hold {odd[0]!r}, which is no {kind.__name__}")
     for what in ("commit_rate", "interval_s"):
         if _number(getattr(plan, what), f"the plan's {what}") < 0:
             raise ValueError(f"the plan's {what} is {getattr(plan, what)}; it can't be negative")
+
+
+def _check_allotment(allotment: Allotment) -> None:
+    for what in ("cycle_s", "max_staleness", "average_staleness", "idle_share"):
+        _number(getattr(allotment, what), f"the plan's allotment: {what}")
+    for what in ("busy_s", "updates"):
+        for name, value in getattr(allotment, what).items():
+            _number(value, f"the plan's allotment: {what} of '{name}'")  # who may have left since
 
 
 def _check_devices(plan: Plan, fleet: Fleet) -> None:

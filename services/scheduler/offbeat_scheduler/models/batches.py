@@ -59,7 +59,10 @@ LEAST_GAIN = 0.01
 MOST_NOISE = 1e9
 """Samples: beyond that all batches are alike."""
 
-FEW_PAIRS = 4
+PATIENCE_PERIODS = 3
+"""For so many check periods the choice under a bound on staleness waits for a curve that is not known."""
+
+FEW_PAIRS = 8
 """Pairs of gradients in the whole fleet, before the noise scale is believed."""
 
 
@@ -73,6 +76,7 @@ class _Known:
     latest_s: float = 0.0  # the same, of all that was measured since; it comes in force with each period
     measured: int = 0
     other: StepCost | None = None  # at the batch that the one in force is compared with
+    asked_s: float = 0.0  # since when that is to be found
     found_s: float = 0.0  # when the fixed part was found
     doubtful: bool = False  # is it, since the device has changed?
     # Its step time under the batch in force is looked at from these local updates and seconds on.
@@ -84,7 +88,7 @@ class _Known:
     @classmethod
     def begin(cls, batch: int, device: Device, now_s: float) -> _Known:
         """It joins. What one that comes back says of its step time may still be of another batch."""
-        known = cls(batch)
+        known = cls(batch, asked_s=now_s)
         if device.steps:
             known.settle(device, now_s)
         return known
@@ -164,7 +168,7 @@ class Batches:
             # First: one that ran out of memory was not timed with the batch that was planned.
             known.set(self._fitting(device, known.batch), device, fleet.now_s)
             learnt |= self._learn(device, known, fleet.now_s)
-        self.settled = all(known.fixed is not None for known in self._known.values())
+        self.settled = not any(self._is_awaited(known, fleet.now_s) for known in self._known.values())
         if period_ended := self._period_ended(fleet.now_s):
             for known in self._known.values():
                 known.sample_s = known.latest_s
@@ -233,7 +237,7 @@ class Batches:
         changed = not 1 / CHANGED < sample_s / known.sample_s < CHANGED
         known.doubtful |= changed
         if known.doubtful and now_s >= known.found_s + RETRY_PERIODS * self._period_s:
-            known.fixed = None
+            known.fixed, known.asked_s = None, now_s
         if changed:
             known.believe(sample_s)
         else:
@@ -267,6 +271,11 @@ class Batches:
         return None
 
     # ---- the fleet ---------------------------------------------------------------------
+
+    def _is_awaited(self, known: _Known, now_s: float) -> bool:
+        """Will its curve be known soon? One device that hangs, or takes minutes for an update, keeps nobody
+        from a batch."""
+        return known.fixed is None and now_s < known.asked_s + PATIENCE_PERIODS * self._period_s
 
     def _period_ended(self, now_s: float) -> bool:
         period = int(now_s / self._period_s + 1e-9)
