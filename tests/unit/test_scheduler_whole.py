@@ -196,10 +196,11 @@ def test_whatever_comes_and_goes_under_allocation_all_commit_equally_often(
     mend(whole)
     whole.wait(30)  # whoever lacks commits has made them
     first = whole.commits()
-    for period in range(1, 7):
+    for _ in range(6):
         whole.wait(5)
         made = {name: whole.commits()[name] - first[name] for name in SPEEDS}
-        assert max(made.values()) - min(made.values()) <= max(2, period), made
+        # 1 that was on its way when this began, and 1 that is now; it does not grow with the periods.
+        assert max(made.values()) - min(made.values()) <= 2, made
     assert min(made.values()) >= 6
     assert all(batch <= fits.get(name, batch) for name, batch in batches(whole).items())
     check_weights(whole.server.weights)
