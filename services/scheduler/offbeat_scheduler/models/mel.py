@@ -82,13 +82,14 @@ class MELOptions(Settings):
 
 @dataclass(frozen=True)
 class _Cycle:
-    """What was allotted for one cycle, by learner. `reasons`: why someone rests in it."""
+    """What was allotted for one cycle, by learner. `reasons`: why someone rests; `note`: of them all."""
 
     number: int
     tau: dict[str, int]
     samples: dict[str, int]
     reasons: dict[str, str]
     allotment: Allotment | None = None
+    note: str = ""
 
 
 class MEL(SyncModel):
@@ -143,6 +144,7 @@ class MEL(SyncModel):
         cycle = self._cycle
         present = sorted(cycle.tau.keys() & fleet.devices.keys())
         notes = tuple(cycle.reasons[name] for name in sorted(cycle.reasons.keys() & fleet.devices.keys()))
+        notes += (cycle.note,) if cycle.note else ()
         if not present:  # no gate, for nobody's commit could close it
             return Plan(
                 {},
@@ -193,9 +195,8 @@ class MEL(SyncModel):
                     cycle.reasons[name] = self._too_slow(name, fit, least, learner)
         if not parts:
             return cycle
-        allocation = allocate(
-            parts, self._cycle_s, self._wanted(fleet, parts, cycle), self.scheme, self.integer
-        )
+        wanted = self._wanted(fleet, parts, cycle)
+        allocation = allocate(parts, self._cycle_s, wanted, self.scheme, self.integer)
         for name, updates, count in zip(
             allocation.problem.names, allocation.tau.tolist(), allocation.samples.tolist(), strict=True
         ):
@@ -206,7 +207,16 @@ class MEL(SyncModel):
                     f"{name} rests in this cycle: in {self._cycle_s:g} s it makes no update on {count} "
                     "samples; give a longer cycle_s, or fewer samples"
                 )
-        return replace(cycle, allotment=self._promised(allocation))
+        return replace(cycle, allotment=self._promised(allocation), note=self._short_of(wanted, allocation))
+
+    def _short_of(self, wanted: int, allocation: Allocation) -> str:
+        """Are fewer of the parameter server's samples dealt than were to be?"""
+        dealt = allocation.problem.samples
+        if not self.parallelized or dealt >= wanted or self._options.max_samples:
+            return ""
+        return (
+            f"a cycle of {self._cycle_s:g} s has room for {dealt} of {wanted} samples; give a longer cycle_s"
+        )
 
     def _promised(self, allocation: Allocation) -> Allotment:
         return Allotment(
