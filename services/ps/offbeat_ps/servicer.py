@@ -81,6 +81,10 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 MAX_INCARNATION = 128
 DRAINED_BYTES = 64 * 2**20
 DRAINED_S = 60.0
+SAMPLE_PARTS = 32
+LEAST_PART_BYTES = 16 * 1024
+"""Samples travel in so many parts at least, unless these would be small: what came of a transfer that a
+closing cycle breaks off shows how fast the link is."""
 
 
 class Malformed(Exception):
@@ -233,24 +237,24 @@ class Servicer(rpc.ParameterServerServicer):
             rules, held_s = await live.rules_of(request.generation)
             indices = await dealer.dealt(rules, request.worker)
             progress.moved()
-            await context.write(
-                pb.SamplesPart(
-                    header=pb.SamplesHeader(
-                        run_id=live.run_id,
-                        generation=rules.generation,
-                        count=len(indices),
-                        fields=samples.to_proto(dealer.samples.fields),
-                        digest=dealer.samples.digest,
-                        total_bytes=dealer.samples.layout(len(indices)).total_bytes,
-                        held_s=held_s,
-                    )
-                )
+            header = pb.SamplesHeader(
+                run_id=live.run_id,
+                generation=rules.generation,
+                count=len(indices),
+                fields=samples.to_proto(dealer.samples.fields),
+                digest=dealer.samples.digest,
+                total_bytes=dealer.samples.layout(len(indices)).total_bytes,
+                held_s=held_s,
             )
+            await context.write(pb.SamplesPart(header=header))
+            size = min(parts.PART_BYTES, max(LEAST_PART_BYTES, header.total_bytes // SAMPLE_PARTS))
             sent = 0
             async for piece in dealer.pieces(indices):
-                for message in parts.messages(piece, pb.SamplesPart, first=sent):
+                for message in parts.messages(piece, pb.SamplesPart, size, first=sent):
                     await context.write(message)
                     progress.moved()
+                    # It takes what it is sent, so it is alive; its own word waits in line behind the samples.
+                    live.renew(request.worker, request.incarnation)
                 sent += piece.nbytes
                 live.sent_bytes += piece.nbytes
 
