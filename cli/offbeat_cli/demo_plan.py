@@ -86,6 +86,7 @@ class DemoPlan:
         step_seconds: of each worker, by name; 0: as fast as it can.
         fixed_seconds: of these, what does not grow with the batch.
         link_delay_s: each way between workers and parameter server.
+        parallelized: the workers load no data: the parameter server deals them.
     """
 
     name: str
@@ -96,6 +97,7 @@ class DemoPlan:
     step_seconds: dict[str, float]
     fixed_seconds: dict[str, float]
     link_delay_s: float
+    parallelized: bool = False
 
 
 def plan(options: DemoOptions) -> DemoPlan:
@@ -170,6 +172,8 @@ def plan(options: DemoOptions) -> DemoPlan:
     }
     values = _without_none(**values)
     run, values["sync"] = _choose_model(values, options)
+    from offbeat_cli.simulator import sync_models
+
     return DemoPlan(
         name=name,
         task_file=task_file,
@@ -179,6 +183,7 @@ def plan(options: DemoOptions) -> DemoPlan:
         step_seconds=paces,
         fixed_seconds={worker: parts[worker] * pace for worker, pace in paces.items()},
         link_delay_s=options.commit_delay / 2,
+        parallelized=sync_models.parallelized(run),
     )
 
 
