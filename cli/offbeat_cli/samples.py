@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,9 +11,17 @@ from offbeat_core.errors import OffbeatError
 from offbeat_worker import tasks
 from offbeat_worker.tasks.export import export
 
+NEEDED = ("torch", "safetensors")
+
 
 def samples(task: str, out: Path, *, data: Path, options: Sequence[str] = (), seed: int = 1) -> int:
     """Write the file; returns the exit code."""
+    missing = [library for library in NEEDED if importlib.util.find_spec(library) is None]
+    if missing:
+        raise OffbeatError(
+            f"samples: {', '.join(missing)} not installed here",
+            "a task's data are loaded as on a device: pip install 'offbeat[worker,cli]'",
+        )
     name, file = find_task(task, "TASK")
     if out.is_dir():
         raise OffbeatError(f"--out: {out} is a folder", f"name a file, such as {out / name}.safetensors")

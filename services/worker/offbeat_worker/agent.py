@@ -148,7 +148,8 @@ class WorkerAgent:
             report.pull_s = self._bulk.pull_s
             report.sent_bytes = self._bulk.sent_bytes - self._bytes_before[0]
             report.received_bytes = self._bulk.received_bytes - self._bytes_before[1]
-            report.fetched_samples = int(self._bulk.fetched.samples - self._fetched_before[0])
+            # A sum of parts of samples: whole ones, but for rounding.
+            report.fetched_samples = int(self._bulk.fetched.samples - self._fetched_before[0] + 1e-6)
             report.fetch_s = self._bulk.fetched.seconds - self._fetched_before[1]
             report.retries = self._calls.retries
         return report
