@@ -153,3 +153,30 @@ def test_a_learner_that_stops_reading_holds_no_call_and_nobody_else(ps: Any, fil
         assert (await received(served.stub.Samples(request(ps, "a", 1))))[0].count == 450
 
     ps(body, samples=file, stall_s=0.5)
+
+
+def test_who_takes_its_samples_slowly_keeps_its_lease_meanwhile(ps: Any, tmp_path: Path) -> None:
+    """Its renewals wait in line behind the samples, on a link that these fill."""
+    save_file({"x": np.zeros((4000, 4000), "<f4")}, tmp_path / "large")  # more than gRPC takes ahead
+
+    async def body(served: Any) -> None:
+        served.direct(generation=1, shares={"a": 4000}, seed=SEED, lease_s=0.4)
+        await served.seed()
+        await served.joined("a", "b")
+        run = served.host.live.run
+        call = served.stub.Samples(request(ps, "a", 1))
+        header = (await call.read()).header
+        looks = 0
+        while served.host.live.sent_bytes < header.total_bytes:
+            for _ in range(4):
+                await call.read()
+            await asyncio.sleep(0.2)
+            await served.caller("b").pull()  # others go on
+            if served.host.live.sent_bytes < header.total_bytes:
+                assert "a" in run.membership.live
+                looks += 1
+        assert looks > 5
+        call.cancel()
+        await ps.eventually(lambda: "a" not in run.membership.live)
+
+    ps(body, samples=SampleFile(tmp_path / "large"))

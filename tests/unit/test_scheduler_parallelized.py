@@ -6,10 +6,11 @@ import pytest
 
 from offbeat.v1 import common_pb2 as common
 from offbeat.v1 import scheduler_pb2 as pb
+from offbeat_core.config import Settings
 from offbeat_scheduler.models import make_model
 from offbeat_scheduler.replay import replay
 from offbeat_scheduler.sync import Device, Fleet, Fold, Gate, Passes, Plan
-from support.scheduler_world import World
+from support.scheduler_world import FakeModel, World
 
 D = common.WorkerDirective
 W = pb.WorkerReport
@@ -181,3 +182,39 @@ def test_a_deal_that_can_not_be_made_is_refused(bad, held, parallelized, said):
     with pytest.raises(ValueError, match=said):
         check(bad, Fleet(0.0, DEVICES, samples=held), parallelized=parallelized)
     check(plan({"a": 5, "b": 5, "away": 5}), Fleet(0.0, DEVICES, samples=15), parallelized=True)
+
+
+class Dealing(FakeModel):
+    parallelized = True
+
+
+def test_another_deal_is_another_generation_so_that_nobody_mixes_two():
+    dealt = {"w1": 5, "w2": 6}
+
+    def make(spec, run):
+        model = Dealing(Settings(), run)
+        model.plan = lambda fleet: Plan(
+            {name: Passes(1) for name in fleet.devices},
+            Gate(slack=0),
+            Fold("at_gate"),
+            samples={name: dealt[name] for name in fleet.devices},
+            shares=dict(dealt),
+            wake_at_s=fleet.now_s + 5,
+        )
+        return model
+
+    world = World(make_model=make)
+    ps = server(world)
+    trainers = [world.agent("worker", f"w{i}").join() for i in (1, 2)]
+    world.submit(workers=2)
+    ps.say(seeded=True, version=1)
+    for trainer in trainers:
+        trainer.say(phase=W.READY)
+    world.wait(12)
+    first = world.last("ps", "server")
+    assert (first.generation, dict(first.shares)) == (1, dealt)
+    dealt["w2"] = 7
+    world.wait(6)
+    second = world.last("ps", "server")
+    assert (second.generation, dict(second.shares)) == (2, dealt)
+    assert [(world.last(name).generation, world.last(name).draw) for name in ("w1", "w2")] == [(2, 5), (2, 7)]
