@@ -11,8 +11,11 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import importlib.util
+import os
 import shutil
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -217,6 +220,7 @@ def _start_others(
             "metrics_listen": "",
             "folder": folder / WORK / "ps",
             "scheduler": scheduler,
+            "samples": _write_samples(todo, options, folder) if todo.parallelized else None,
         },
         environment=_environment(),
     )
@@ -249,6 +253,22 @@ def _start_others(
             },
             environment=_environment(options.threads),
         )
+
+
+def _write_samples(todo: DemoPlan, options: DemoOptions, folder: Path) -> Path:
+    """The data set that the parameter server deals. By a process of its own: this one needs no torch."""
+    out = folder / WORK / "samples.safetensors"
+    command = [sys.executable, "-m", "offbeat_cli.main", "samples", str(todo.task_file or todo.name)]
+    command += ["--out", str(out), "--seed", str(options.seed)]
+    command += ["--data", str(options.data)] if options.data else []
+    for option in options.task_option:
+        command += ["--task-option", option]
+    environment = {**os.environ, **_environment()}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    if done.returncode != 0:
+        said = done.stderr.strip().removeprefix("error: ").splitlines() or ["it gives no reason"]
+        raise OffbeatError(f"the data set could not be written: {said[0]}", " ".join(said[1:]))
+    return out
 
 
 def _delayed(children: Children, target: str, delay_s: float) -> str:

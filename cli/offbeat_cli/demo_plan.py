@@ -86,6 +86,7 @@ class DemoPlan:
         step_seconds: of each worker, by name; 0: as fast as it can.
         fixed_seconds: of these, what does not grow with the batch.
         link_delay_s: each way between workers and parameter server.
+        parallelized: the workers load no data: the parameter server deals them.
     """
 
     name: str
@@ -96,6 +97,7 @@ class DemoPlan:
     step_seconds: dict[str, float]
     fixed_seconds: dict[str, float]
     link_delay_s: float
+    parallelized: bool = False
 
 
 def plan(options: DemoOptions) -> DemoPlan:
@@ -158,7 +160,7 @@ def plan(options: DemoOptions) -> DemoPlan:
         "task": _without_none(
             name=name,
             partition=options.partition if options.partition != "iid" else None,
-            options=_task_options(options.task_option) or None,
+            options=task_options(options.task_option) or None,
         ),
         "workers": len(speeds),
         "sync": demo_sync.read(options.sync),
@@ -170,6 +172,8 @@ def plan(options: DemoOptions) -> DemoPlan:
     }
     values = _without_none(**values)
     run, values["sync"] = _choose_model(values, options)
+    from offbeat_cli.simulator import sync_models
+
     return DemoPlan(
         name=name,
         task_file=task_file,
@@ -179,6 +183,7 @@ def plan(options: DemoOptions) -> DemoPlan:
         step_seconds=paces,
         fixed_seconds={worker: parts[worker] * pace for worker, pace in paces.items()},
         link_delay_s=options.commit_delay / 2,
+        parallelized=sync_models.parallelized(run),
     )
 
 
@@ -218,7 +223,7 @@ def parse_fixed_parts(text: str | None, workers: Sequence[str]) -> dict[str, flo
     return dict(zip(workers, parts, strict=True))
 
 
-def find_task(task: str) -> tuple[str, Path | None]:
+def find_task(task: str, option: str = "--task") -> tuple[str, Path | None]:
     """A name that Offbeat ships, or a Python file: (name, file)."""
     if task in BUILT_IN:
         return task, None
@@ -226,17 +231,19 @@ def find_task(task: str) -> tuple[str, Path | None]:
     known = ", ".join(BUILT_IN)
     if not file.exists():
         if file.suffix == ".py" or len(file.parts) > 1:
-            raise OffbeatError(f"--task: {task}: there is no such file", f"give its path, or one of {known}")
+            raise OffbeatError(
+                f"{option}: {task}: there is no such file", f"give its path, or one of {known}"
+            )
         near = difflib.get_close_matches(task, BUILT_IN, 1)
         raise OffbeatError(
-            f"--task: '{task}' is neither a task of Offbeat nor a file",
+            f"{option}: '{task}' is neither a task of Offbeat nor a file",
             f"did you mean '{near[0]}'?" if near else f"give one of {known}, or the path of your own task",
         )
     if not file.is_file() or file.suffix != ".py":
-        raise OffbeatError(f"--task: {task}: this is not a Python file", "a task is one .py file")
+        raise OffbeatError(f"{option}: {task}: this is not a Python file", "a task is one .py file")
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", file.stem):
         raise OffbeatError(
-            f"--task: {task}: '{file.stem}' can't name a task",
+            f"{option}: {task}: '{file.stem}' can't name a task",
             "rename the file: letters, digits, - and _ only",
         )
     return file.stem, file.resolve()
@@ -295,7 +302,7 @@ def _choose_model(values: dict[str, Any], options: DemoOptions) -> tuple[RunSett
     return run, sync
 
 
-def _task_options(items: Sequence[str]) -> dict[str, Any]:
+def task_options(items: Sequence[str]) -> dict[str, Any]:
     """['hidden=64'] -> {'hidden': 64}: numbers as numbers, the rest as text."""
     found: dict[str, Any] = {}
     for item in items:

@@ -392,6 +392,32 @@ def plan(
 
 
 @app.command()
+def samples(
+    task: Annotated[
+        str,
+        typer.Argument(metavar="TASK", help="digits, fashion-mnist, or the Python file of your own task."),
+    ],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The file to write (safetensors).")],
+    data: Annotated[Path, typer.Option(metavar="DIR", help="Folder with data sets.")] = Path("offbeat-data"),
+    task_option: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="For the task; may be given again.")
+    ] = None,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Of what the task draws by chance.")] = 1,
+) -> None:
+    """Write a task's training data to FILE, for a parameter server that deals them to devices without data.
+
+    Start the server with --samples FILE, and the run with sync: {mel-async: {mode: parallelized}}.
+    """
+
+    def command() -> int:
+        from offbeat_cli.samples import samples as write
+
+        return write(task, out, data=data, options=task_option or (), seed=seed)
+
+    _finish(command)
+
+
+@app.command()
 def replay(
     log: Annotated[
         Path, typer.Argument(metavar="EVENTS.jsonl", help="A run's event log, or the folder that has it.")

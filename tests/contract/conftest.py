@@ -20,6 +20,7 @@ from offbeat_core import channels, parts
 from offbeat_core.clock import RealClock
 from offbeat_core.manifest import Manifest, TensorSpec
 from offbeat_ps.host import Host
+from offbeat_ps.samples import SampleFile
 from offbeat_ps.servicer import Servicer
 from offbeat_ps.stalls import Stalls
 
@@ -157,9 +158,15 @@ class Served(Client):
 
 
 @asynccontextmanager
-async def serving(folder: Path, *, memory_bytes: int = 2**30, stall_s: float = 60.0) -> AsyncIterator[Served]:
+async def serving(
+    folder: Path,
+    *,
+    memory_bytes: int = 2**30,
+    stall_s: float = 60.0,
+    samples: SampleFile | None = None,
+) -> AsyncIterator[Served]:
     clock = RealClock()
-    host = Host(folder, memory_bytes, clock)
+    host = Host(folder, memory_bytes, clock, samples)
     stalls = Stalls(clock, stall_s)
     server = channels.make_server()
     rpc.add_ParameterServerServicer_to_server(Servicer(host, stalls), server)

@@ -100,6 +100,25 @@ def test_a_folder_that_cannot_be_made_is_a_clear_error(tmp_path: Path) -> None:
     assert "Traceback" not in ended.stderr
 
 
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(None, "samples: there is no file"), (b"no tensors", "is not a safetensors file")],
+)
+def test_a_data_set_that_cannot_be_read_is_a_clear_error(
+    tmp_path: Path, content: bytes | None, said: str
+) -> None:
+    file = tmp_path / "samples"
+    if content is not None:
+        file.write_bytes(content)
+    options = ("--folder", str(tmp_path / "files"), "--listen", "127.0.0.1:0", "--samples", str(file))
+    ended = subprocess.run(command(*options), capture_output=True, text=True, timeout=PATIENCE_S)
+    assert ended.returncode == 1
+    assert "error: samples: " in ended.stderr
+    assert said in ended.stderr
+    assert "make one with: offbeat samples TASK --out FILE" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
 def test_a_mistake_in_the_loop_that_ends_leases_ends_the_process_with_exit_code_1(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

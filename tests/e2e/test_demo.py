@@ -114,6 +114,30 @@ def _commits_are_even(workers):
 
 
 @pytest.mark.slow
+def test_workers_without_data_train_on_what_the_hub_deals_to_them(tmp_path):
+    task = tmp_path / "own.py"
+    # A worker would load its data here: it has none.
+    task.write_text(
+        OWN_TASK.replace("import torch", "import sys, torch", 1).replace(
+            "    generator",
+            "    if split == 'train' and 'offbeat_worker.main' in sys.modules['__main__'].__spec__.name:\n"
+            "        raise ValueError('no data here')\n    generator",
+        )
+    )
+    sync = "{mel-async: {mode: parallelized, cycle_s: 2}}"
+    quick = ("--task", str(task), "--step-seconds", "0.05", "--learning-rate", "0.5")
+    result = _result(_demo(tmp_path / "out", "--sync", sync, *quick, "--target-accuracy", "0.8"))
+    assert result["reached"]
+    assert all(worker["commits"] > 2 for worker in result["workers"])
+
+    task.write_text(BROKEN_TASK)
+    failed = _demo(tmp_path / "failed", "--sync", sync, *quick, "--target-accuracy", "0.8")
+    assert failed.returncode == 1
+    assert "the data set could not be written" in failed.stderr
+    assert "no column 'label'" in failed.stderr
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("delay", ["0", "0.09", "2"])
 def test_digits_reach_their_target_and_nobody_waits(tmp_path, delay):
     result = _result(_demo(tmp_path / "out", "--commit-delay", delay))

@@ -13,7 +13,8 @@ import pytest
 from offbeat.v1 import scheduler_pb2 as pb
 from offbeat_scheduler.models import make_model
 from offbeat_scheduler.replay import replay
-from support.fleet import Fleet, Phase
+from support.data_sets import handed
+from support.fleet import Fleet, Phase, of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
@@ -22,17 +23,18 @@ BATCH = 8
 SLOWEST_S = 0.08
 SPEEDS = {"worker-1": 1, "worker-2": 1, "worker-3": 2, "worker-4": 4}
 SLOWS = "worker-3"
+SAMPLES = 1000
+"""In the hub's data set."""
 MEASURED = 3
 """Cycles until which the plan may still be learning."""
 
 
-@pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[Fleet]:
-    with Fleet(tmp_path, report_every_s=0.1) as fleet:
+def _started(folder: Path, **server: Any) -> Iterator[Fleet]:
+    with Fleet(folder, report_every_s=0.1) as fleet:
         fleet.start_scheduler()
-        fleet.start_server()
+        fleet.start_server(**server)
         for shard, (name, speed) in enumerate(SPEEDS.items()):
-            path = tmp_path / f"{name}.pace"
+            path = folder / f"{name}.pace"
             path.write_text(str(SLOWEST_S / speed))
             fleet.start_worker(
                 name,
@@ -42,6 +44,16 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
                 step_seconds_file=path,
             )
         yield fleet
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[Fleet]:
+    yield from _started(tmp_path)
+
+
+@pytest.fixture
+def hub_with_data(tmp_path: Path) -> Iterator[Fleet]:
+    yield from _started(tmp_path, samples=handed(tmp_path, SAMPLES))
 
 
 class Cycle:
@@ -136,3 +148,38 @@ def test_learners_fill_the_cycle_and_the_plan_follows_one_that_slows_down(fleet:
         work = cycle.passes[SLOWS] * cycle.plan["samples"][SLOWS]
         assert work * 2 * SLOWEST_S / SPEEDS[SLOWS] / BATCH == pytest.approx(T, rel=0.15)
     assert len(cycles) > slowed + 3
+
+
+def test_learners_without_data_fill_the_cycle_on_what_they_are_dealt(hub_with_data: Fleet) -> None:
+    fleet = hub_with_data
+    run_id = fleet.submit(
+        workers=len(SPEEDS),
+        task="handed",
+        sync={"mel-async": {"cycle_s": T, "mode": "parallelized"}},
+        training={"batch": BATCH, "learning_rate": 0.1},
+        limits={"seconds": 9 * T},
+    )
+    fleet.until(lambda s: s.run_id == run_id and s.elapsed_s > 6 * T, "most of the run", 120)
+    status = fleet.status()
+    for name in SPEEDS:
+        report = of(status, name).report
+        assert report.shard_samples > 0, "those that it was dealt last"
+        assert report.fetched_samples > report.shard_samples
+        assert report.fetch_s > 0
+        assert fleet.log(name).count("Traceback") == 0
+    status = fleet.until(lambda s: s.run_id == run_id and s.phase == Phase.IDLE, "the run ends", 120)
+    assert status.outcome == pb.Status.LIMIT, status.message
+    cycles = _cycles(_log(fleet, run_id))
+
+    settled = cycles[MEASURED:]
+    assert len(settled) >= 3
+    for cycle in settled:
+        assert sum(cycle.plan["samples"].values()) == SAMPLES, "the whole data set is dealt"
+        assert cycle.plan["shares"] == cycle.plan["samples"]
+        planned = {name: cycle.passes[name] * d for name, d in cycle.plan["samples"].items()}
+        assert cycle.samples == planned, "each committed the passes over what it was dealt, on time"
+        assert cycle.seconds < 1.2 * T
+    for name in SPEEDS:
+        busy_s = sum(cycle.busy[name] for cycle in settled) / len(settled)
+        assert busy_s == pytest.approx(T, rel=0.1), (name, [cycle.busy[name] for cycle in settled])
+    assert not (fleet.folder / "data" / "points.npy").exists()

@@ -30,6 +30,7 @@ class Watched:
 
     def __init__(self, model: SyncModel) -> None:
         self.model, self.run, self.digest = model, model.run, model.digest
+        self.parallelized = model.parallelized
         self.seen: list[tuple[Fleet, Plan]] = []
 
     def observe(self, loss: Loss) -> None:
@@ -38,7 +39,7 @@ class Watched:
     def decide(self, fleet: Fleet) -> Plan:
         plan = self.model.decide(fleet)
         if fleet.devices:
-            check(plan, fleet)
+            check(plan, fleet, parallelized=self.parallelized)
         self.seen.append((fleet, plan))
         return plan
 

@@ -24,6 +24,7 @@ from offbeat.v1 import scheduler_pb2_grpc as sc_grpc
 from offbeat_core import channels, parts
 from offbeat_core.config import WorkerSettings
 from offbeat_core.manifest import Manifest
+from offbeat_core.samples import Field, Layout, to_proto
 from offbeat_worker import tasks
 from offbeat_worker.station import Station
 
@@ -71,8 +72,13 @@ class FakeServer(ps_grpc.ParameterServerServicer):
     at_start: np.ndarray | None = None
     checkpoints: list[tuple[ps.CheckpointRequest, int]] = field(default_factory=list)  # with the commits then
     disk_hangs: bool = False
-    down: bool = False  # for pulls and leases
+    down: bool = False  # for pulls, leases and samples
     sent_models: int = 0  # by pulls
+    dealt: dict[int, list[np.ndarray]] = field(default_factory=dict)  # fields, by generation
+    asked: list[ps.SamplesRequest] = field(default_factory=list)
+    on_ask: Callable[[], None] = lambda: None
+    sample_faults: list[str] = field(default_factory=list)  # one per call
+    data_set: str = "a"  # its digest
 
     async def Seed(self, request_iterator: AsyncIterator[ps.SeedPart], context: Any) -> ps.SeedReply:
         self.seeds += 1
@@ -152,6 +158,40 @@ class FakeServer(ps_grpc.ParameterServerServicer):
             yield part
             if fault == "cut while replying":
                 await context.abort(grpc.StatusCode.UNAVAILABLE, "cut")
+
+    async def Samples(self, request: ps.SamplesRequest, context: Any) -> AsyncIterator[ps.SamplesPart]:
+        self.asked.append(request)
+        self.on_ask()
+        if self.down:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "down")
+        fault = self.sample_faults.pop(0) if self.sample_faults else ""
+        if fault == "none":
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "samples: this server holds none")
+        if request.generation not in self.dealt:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "generation is not in force")
+        arrays = self.dealt[request.generation]
+        layout = Layout(
+            tuple(Field(str(n), str(a.dtype), a.shape[1:]) for n, a in enumerate(arrays)), len(arrays[0])
+        )
+        data = np.zeros(layout.total_bytes, np.uint8)
+        for view, array in zip(layout.arrays(data), arrays, strict=True):
+            view[:] = array
+        header = ps.SamplesHeader(
+            generation=request.generation,
+            count=layout.count + (fault == "one more"),
+            fields=to_proto(layout.fields),
+            digest=self.data_set,
+            total_bytes=layout.total_bytes + 8 * (fault == "longer"),
+        )
+        if fault == "complex":
+            header.fields[0].dtype = "complex64"
+        yield ps.SamplesPart(header=header)
+        for number, message in enumerate(parts.messages(data, ps.SamplesPart, max(8, len(data) // 8))):
+            if fault == "cut" and number == 4:
+                await context.abort(grpc.StatusCode.UNAVAILABLE, "cut")
+            if fault == "stall" and number == 4:
+                await asyncio.sleep(3600)
+            yield message
 
     async def Renew(self, request: ps.RenewRequest, context: Any) -> ps.RenewReply:
         if self.down:

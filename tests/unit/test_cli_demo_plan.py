@@ -190,3 +190,8 @@ def test_options_that_exclude_each_other_are_wrong_usage(options):
 
 def test_workers_are_named_in_the_order_of_their_speeds():
     assert list(parse_speeds("2, 1").items()) == [("worker-1", 2.0), ("worker-2", 1.0)]
+
+
+def test_workers_of_a_parallelized_model_hold_no_data():
+    assert plan(DemoOptions(sync="{mel-async: {mode: parallelized}}")).parallelized
+    assert not plan(DemoOptions(sync="mel-async")).parallelized

@@ -32,7 +32,18 @@ def test_help_needs_none_of_the_heavy_libraries(words):
 
 def test_help_lists_the_commands_and_where_to_begin():
     shown = _offbeat("--help").stdout
-    for command in ("demo", "run", "status", "stop", "report", "simulate", "plan", "replay", "example"):
+    for command in (
+        "demo",
+        "run",
+        "status",
+        "stop",
+        "report",
+        "simulate",
+        "plan",
+        "samples",
+        "replay",
+        "example",
+    ):
         assert command in shown
     assert "offbeat demo" in shown
 

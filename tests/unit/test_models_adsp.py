@@ -309,6 +309,8 @@ class Throttled(VirtualDevice):
 class Watched:
     """A model, and what the fleet was each time it was asked."""
 
+    parallelized = False
+
     def __init__(self, model):
         self._model = model
         self.counts = []  # (time, commits by device)

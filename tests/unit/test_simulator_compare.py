@@ -197,3 +197,23 @@ def test_comments_are_no_code_and_one_models_code_is_not_anothers(tmp_path):
     assert model('# why\nclass Mine:\n    """Said otherwise."""\n\n    a = 1\n') == first
     assert model("class Mine:\n    a = 2\n") != first
     assert digest_of(models()["bsp"]) != digest_of(models()["adsp"])
+
+
+def test_learners_without_data_train_on_the_hubs_and_what_travels_to_them_is_counted():
+    """The same fleet on a link of 2 ms a sample, and on one of 50 ms: there each is given fewer."""
+    learned = {}
+    for sample_s in (0.002, 0.05):
+        devices = [
+            {"name": "slow", "step_s": 0.3, "commit_s": 0.1, "sample_s": sample_s},
+            {"name": "fast", "count": 2, "step_s": 0.1, "commit_s": 0.1, "sample_s": sample_s},
+        ]
+        entry = {"mel-async": {"mode": "parallelized", "cycle_s": 6}}
+        given = scenario(devices=devices, compare=[entry], limit_s=60, seeds=[1], target={"loss": 0.01})
+        learned[sample_s] = job.run_job(given, given.compare[0], 1)
+    near, far = learned[0.002], learned[0.05]
+    assert near["loss"] < 1.0
+    assert near["steps"] > 1.5 * far["steps"]
+    vectors = 4 * 4810 * 2 * near["commits"]  # a model each way
+    assert near["bytes"] > vectors + 5 * 700 * (64 * 4 + 8)
+    with pytest.raises(OffbeatError, match=r"sample_s.*negative"):
+        scenario(devices=[{"step_s": 0.1, "sample_s": -1}])

@@ -8,8 +8,11 @@ torch = pytest.importorskip("torch")
 from offbeat.v1 import common_pb2 as pb  # noqa: E402
 from offbeat_cli.simulator.devices import Directive  # noqa: E402
 from offbeat_cli.simulator.torch_workload import TorchWorkload  # noqa: E402
+from offbeat_core.dealing import deal  # noqa: E402
 from offbeat_core.errors import OffbeatError  # noqa: E402
+from offbeat_core.samples import Field, Layout  # noqa: E402
 from offbeat_worker.localrun import LocalRun, Site  # noqa: E402
+from offbeat_worker.supply import Given  # noqa: E402
 from support.virtual import run_settings  # noqa: E402
 
 OWN = """
@@ -70,6 +73,60 @@ def test_a_virtual_device_makes_the_very_steps_that_a_worker_makes(own, tmp_path
     real.flat.gather_buffers()
     assert np.array_equal(mine, real.flat.vector.numpy())
     assert not np.array_equal(mine, other)
+
+
+def test_a_virtual_device_trains_on_what_it_is_dealt_as_a_worker_does(own, tmp_path):
+    virtual = workload(own)
+    assert virtual.data_samples() == 300
+    site = Site(1, 3, tmp_path, [own], torch.device("cpu"))
+    real = LocalRun(site, "run", pb.RunTask(name="own"), seed=5, batch=16, parallelized=True)
+    real.load(real.initial(), 0)
+    mine = real.initial()
+    x, y = virtual._shards.first.tensors  # as `offbeat samples` would write them
+    layout_of = [Field("x", "float32", (4,)), Field("y", "int64", ())]
+    for generation in (1, 2):
+        indices = deal(300, {"a": 50, "b": 70}, 5, generation)["b"]
+        layout = Layout(tuple(layout_of), len(indices))
+        data = np.zeros(layout.total_bytes, np.uint8)
+        for array, tensor in zip(layout.arrays(data), (x, y), strict=True):
+            array[:] = tensor[indices].numpy()
+        real.follow(
+            pb.WorkerDirective(
+                batch=16,
+                learning_rate=0.05,
+                momentum=0.9,
+                trigger=pb.Trigger(steps=1000),
+                generation=generation,
+                draw=len(indices),
+                parallelized=True,
+            ),
+            0.0,
+            0.0,
+        )
+        assert real.wish() is not None
+        real.give(Given("run", generation, layout, data))
+        virtual.give(1, indices)
+        assert virtual.pass_samples(1) == 70
+        for _ in range(11):
+            real.step()
+            done = virtual.step(1, mine, 0.0, 16)
+        real.flat.gather_buffers()
+        assert np.array_equal(mine, real.flat.vector.numpy())
+        assert done.passes == 2 * generation  # 5 local updates each, and one more is under way
+    assert virtual.sample_bytes == 4 * 4 + 8
+
+
+def test_the_hubs_data_set_is_whole_also_where_a_task_divides_its_data_itself(tmp_path):
+    path = tmp_path / "apart.py"
+    path.write_text(
+        OWN.replace("def load_data(split):", "def load_data(split, shard, shards):").replace(
+            "return TensorDataset(x, x.argmax(1) % 3)",
+            "x = x[shard::shards]\n    return TensorDataset(x, x.argmax(1) % 3)",
+        )
+    )
+    work = workload(path)
+    assert [work.shard_samples(device) for device in range(3)] == [100, 100, 100]
+    assert work.data_samples() == 300
 
 
 def test_chance_depends_on_device_and_step_and_on_nothing_else(own):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 import numpy as np
@@ -37,6 +37,7 @@ class VirtualDevice:
         speeds: (time, new step_s), for a device whose speed changes.
         fixed_s: of a step's seconds, those that do not grow with the batch.
         max_batch: samples that fit it at a time; 0: any number.
+        sample_s: seconds that a sample travels, where samples are dealt to it (parallelized).
     """
 
     name: str
@@ -49,6 +50,7 @@ class VirtualDevice:
     speeds: tuple[tuple[float, float], ...] = ()
     fixed_s: float = 0.0
     max_batch: int = 0
+    sample_s: float = 0.0
 
     def step_at(self, now_s: float, batches: float = 1.0) -> float:
         """Seconds per local update at a moment; `batches`: its samples over the usual batch's."""
@@ -72,6 +74,8 @@ class Directive:
     generation: int
     once: bool
     draw: int = 0  # so many of its samples, drawn for each generation; 0: all
+    dealt: int = 0  # instead: so many of the server's, dealt to it in this generation
+    shares: Mapping[str, int] = field(default_factory=dict, compare=False, repr=False)  # of the whole deal
     rate: float = 1.0  # of the run's learning rate
     gradient_noise: bool = False  # measure it
 
@@ -96,6 +100,19 @@ class Part(IntEnum):
     WAIT = 3  # for others: gate, round, rest
 
 
+@dataclass(frozen=True)
+class Transfer:
+    """Dealt samples on their way to a device."""
+
+    directive: Directive  # that deals them
+    begun_s: float
+    seconds: float
+
+    def part(self, now_s: float) -> float:
+        """So much of it is over."""
+        return min(1.0, (now_s - self.begun_s) / self.seconds) if self.seconds > 0 else 1.0
+
+
 class Trainer:
     """A device's state: its models, its trigger, what it measured. The driver moves it in time.
 
@@ -114,6 +131,7 @@ class Trainer:
         # Apart, and one number per step and per commit: the same seed then gives every model the same jitter.
         self._step_chance = np.random.default_rng((seed, index, 0))
         self._travel_chance = np.random.default_rng((seed, index, 1))
+        self._sample_chance = np.random.default_rng((seed, index, 2))
         self._local = np.zeros(0, dtype=np.float32)
         self._own = False  # is `local` ours alone?
         self._base = self._local
@@ -137,6 +155,11 @@ class Trainer:
         self.pending_samples = 0
         self.passes = 0
         self.passes_at_cut = 0
+        self.transfer: Transfer | None = None  # under way
+        self.awaits_samples = False  # stands still until they come
+        self.supplied_for: int | None = None  # the generation of the dealt samples that it holds
+        self.fetched = 0  # samples, of transfers that have ended
+        self.fetch_s = 0.0
         self.step_time = StepTime()
         self.commit_time = RunningMedian()
         self.commits_timed = 0
@@ -161,6 +184,10 @@ class Trainer:
         """The two ways of a commit, with jitter."""
         half_s = self.device.commit_s / 2
         return self._vary(half_s, self._travel_chance), self._vary(half_s, self._travel_chance)
+
+    def vary_transfer(self, samples: int) -> float:
+        """Seconds in which so many samples come, with jitter."""
+        return self._vary(samples * self.device.sample_s, self._sample_chance)
 
     def _vary(self, seconds: float, chance: np.random.Generator) -> float:
         if not self.device.jitter:
@@ -191,6 +218,31 @@ class Trainer:
         return not self.in_flight and self.trigger.due(
             now_s, self.pending_steps, self.passes - self.passes_at_cut
         )
+
+    # ---- samples that are dealt to it --------------------------------------------------------
+
+    @property
+    def unsupplied(self) -> bool:
+        """Must samples come before its next local update?"""
+        directive = self.directive
+        return directive is not None and directive.dealt > 0 and self.supplied_for != directive.generation
+
+    def unsupplied_by(self, transfer: Transfer) -> bool:
+        """Are those on their way others than those of the directive in force?"""
+        return self.directive is None or self.directive.generation != transfer.directive.generation
+
+    def end_transfer(self, now_s: float) -> None:
+        """No more comes of the transfer that is under way; what came counts."""
+        self.fetched, self.fetch_s = self.fetched_by(now_s)
+        self.transfer = None
+
+    def fetched_by(self, now_s: float) -> tuple[int, float]:
+        """Samples that have come so far, and the seconds that they took."""
+        if self.transfer is None:
+            return self.fetched, self.fetch_s
+        part = self.transfer.part(now_s)
+        samples = int(part * self.transfer.directive.dealt + 1e-6)  # a whole one, but for rounding
+        return self.fetched + samples, self.fetch_s + part * self.transfer.seconds
 
     # ---- the model -----------------------------------------------------------------------
 

@@ -93,6 +93,7 @@ class Simulation:
             batch=run.training.batch,
             server_s=server_s,
             told=lambda name: self._planning.told(name),
+            dealt=lambda name, directive: self._planning.dealt(name, directive),
             moved=self._moved,
             left=self._left,
         )
@@ -234,4 +235,5 @@ class Simulation:
             )
         reached = self._verdict is not None and self._verdict.outcome is Outcome.REACHED
         sent = BYTES * self._workload.elements * self._motion.vectors_sent
+        sent += self._workload.sample_bytes * sum(t.fetched_by(end_s)[0] for t in self._trainers.values())
         return Result(end_s, reached, tuple(self._evaluations), devices, tuple(self._planning.plans), sent)

@@ -3,7 +3,8 @@
 At a device's batch boundary, in this order: a fresh model that has arrived is taken over;
 one that was told to rest, or has made its commit of the round, rests; if a commit is due
 and none is in flight, it is cut and sent; with overlap training goes on, without it the
-device stands still until the answer. The server serves one commit after the other.
+device stands still until the answer. One that is dealt samples waits for them before its
+next local update. The server serves one commit after the other.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from offbeat_cli.simulator.devices import Directive, Part, Trainer
+from offbeat_cli.simulator.devices import Directive, Part, Trainer, Transfer
 from offbeat_cli.simulator.hub import Answer, Hub
 from offbeat_cli.simulator.workloads import Workload
 from offbeat_core.clock import VirtualClock
@@ -30,6 +31,7 @@ class Motion:
         batch: samples of a local update, where a device is given no other number.
         server_s: seconds that the server is busy with one commit.
         told: the newest directive for a device; it travels with a commit's answer.
+        dealt: the indices of the samples that a directive deals to a device.
         moved: called after each event at the server.
         left: called when a device has left, or gets no model any more.
 
@@ -49,6 +51,7 @@ class Motion:
         batch: int,
         server_s: float,
         told: Callable[[str], Directive | None],
+        dealt: Callable[[str, Directive], np.ndarray],
         moved: Callable[[], None],
         left: Callable[[Trainer], None],
     ) -> None:
@@ -57,7 +60,7 @@ class Motion:
         self._trainers = trainers
         self._batch = batch
         self._server_s = server_s
-        self._told, self._moved, self._left = told, moved, left
+        self._told, self._dealt, self._moved, self._left = told, dealt, moved, left
         self._server_free_s = 0.0
         self.commits = 0
         self.vectors_sent = 0
@@ -88,6 +91,11 @@ class Motion:
         if trainer.idle:
             trainer.turn(Part.WAIT, now)
             return
+        if trainer.unsupplied:
+            trainer.turn(Part.TRAVEL, now)
+            trainer.awaits_samples = True
+            self._fetch(trainer)
+            return
         trainer.turn(Part.COMPUTE, now)
         assert trainer.directive is not None
         if trainer.allotted is not trainer.directive:
@@ -97,6 +105,26 @@ class Motion:
         share = self._workload.share(trainer.index, batch)
         seconds = trainer.vary_step(trainer.device.step_at(now, batch / self._batch * share))
         self._clock.call_later(seconds, lambda: self._stepped(trainer, seconds, batch, share))
+
+    def _fetch(self, trainer: Trainer) -> None:
+        """It has let go of its samples; those that it is dealt are on their way."""
+        directive = trainer.directive
+        assert directive is not None
+        if trainer.transfer is not None:
+            return
+        seconds = trainer.vary_transfer(directive.dealt)
+        transfer = trainer.transfer = Transfer(directive, self._clock.now(), seconds)
+        self._clock.call_later(seconds, lambda: self._supplied(trainer, transfer))
+
+    def _supplied(self, trainer: Trainer, transfer: Transfer) -> None:
+        if not trainer.present or trainer.transfer is not transfer:
+            return
+        trainer.end_transfer(self._clock.now())
+        trainer.supplied_for = transfer.directive.generation
+        self._workload.give(trainer.index, self._dealt(trainer.device.name, transfer.directive))
+        if trainer.awaits_samples:
+            trainer.awaits_samples = False
+            self.go_on(trainer)
 
     def _stepped(self, trainer: Trainer, seconds: float, batch: int, share: float) -> None:
         if not trainer.present:
@@ -239,6 +267,10 @@ class Motion:
         if not trainer.present or trainer.directive is directive:
             return
         trainer.follow(directive, self._clock.now())
+        if trainer.transfer is not None and trainer.unsupplied_by(trainer.transfer):
+            self._redirect(trainer)
+        if trainer.standing and trainer.may_train and trainer.unsupplied:
+            self._fetch(trainer)  # while its commit is on the way
         if not (trainer.idle and trainer.may_train):
             return
         if trainer.in_flight:
@@ -254,6 +286,13 @@ class Motion:
         self.vectors_sent += 1
         self._moved()
         self._clock.call_later(trainer.device.commit_s / 2, lambda: self._pulled(trainer))
+
+    def _redirect(self, trainer: Trainer) -> None:
+        """The samples on their way to it are not those of its directive."""
+        trainer.end_transfer(self._clock.now())
+        if trainer.awaits_samples:
+            trainer.awaits_samples = False
+            self._boundary(trainer)  # it may have made its passes already
 
     def _pulled(self, trainer: Trainer) -> None:
         if trainer.present:

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+import numpy as np
+
 from offbeat_cli.simulator.devices import Directive, Part, Trainer, rule_of
 from offbeat_cli.simulator.hub import Hub, rules_of
 from offbeat_cli.simulator.workloads import Workload
 from offbeat_core.clock import VirtualClock
+from offbeat_core.dealing import deal
 from offbeat_core.errors import OffbeatError
 from offbeat_scheduler import sync
 from offbeat_scheduler.asking import checked, said, shared
@@ -67,6 +70,8 @@ class Planning:
         self._generation = 0
         self._round_closed = -1  # the last generation whose round was seen to be over
         self._directives: dict[str, Directive] = {}
+        self._samples = workload.data_samples() if model.parallelized else 0
+        self._deal: tuple[int, dict[str, np.ndarray]] = (-1, {})  # the last one, and of which generation
         self._reported: dict[str, sync.Device] = {}
         self._counted_at_s = 0.0
         self._wakes: set[float] = set()
@@ -83,6 +88,14 @@ class Planning:
     def told(self, name: str) -> Directive | None:
         """The newest directive for a device."""
         return self._directives.get(name)
+
+    def dealt(self, name: str, directive: Directive) -> np.ndarray:
+        """The indices of the samples that a directive deals to a device."""
+        if self._deal[0] != directive.generation:
+            seed = self._model.run.training.seed
+            found = deal(self._samples, directive.shares, seed, directive.generation)
+            self._deal = (directive.generation, found)
+        return self._deal[1][name]
 
     def gone(self, name: str) -> None:
         """A device's lease has ended."""
@@ -118,6 +131,7 @@ class Planning:
         name = trainer.device.name
         commits = self._hub.commits(name) if self._hub else 0
         noise = self._workload.noise(trainer.index)
+        fetched, fetch_s = trainer.fetched_by(self._clock.now())
         return sync.Device(
             name=name,
             commits=commits,
@@ -135,6 +149,8 @@ class Planning:
             gradient_variance=noise.variance,
             gradient_pairs=noise.pairs,
             max_batch=trainer.device.max_batch,
+            fetched=fetched,
+            fetch_s=fetch_s,
         )
 
     def _fleet(self) -> sync.Fleet:
@@ -142,7 +158,9 @@ class Planning:
         if now >= self._counted_at_s + self._report_every_s:
             self.report()
         closed = self._hub.closed if self._hub else 0
-        return sync.Fleet(now, dict(self._reported), self._server_s, self._counted_at_s, closed)
+        return sync.Fleet(
+            now, dict(self._reported), self._server_s, self._counted_at_s, closed, self._samples
+        )
 
     def decide(self) -> None:
         if self._active:
@@ -203,7 +221,9 @@ class Planning:
             overlap=plan.overlap,
             generation=self._generation,
             once=plan.round is not None,
-            draw=plan.samples.get(name, 0),
+            draw=0 if plan.shares else plan.samples.get(name, 0),
+            dealt=0 if trigger is None else plan.shares.get(name, 0),
+            shares=plan.shares,
             rate=plan.rates.get(name, 1.0),
             gradient_noise=plan.gradient_noise,
         )

@@ -218,6 +218,7 @@ class Scenario(Settings):
                         speeds=group.speeds,
                         fixed_s=group.fixed_s,
                         max_batch=group.max_batch,
+                        sample_s=group.sample_s,
                     )
                 )
         return fleet

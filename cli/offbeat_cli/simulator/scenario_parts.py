@@ -33,6 +33,9 @@ class DeviceGroup(Settings):
     step_s: float = Field(description="Seconds per local update, at the scenario's batch size.")
     fixed_s: float = Field(0.0, description="Of that, what does not grow with the batch.")
     commit_s: float = Field(0.0, description="Seconds that a commit travels, both ways together.")
+    sample_s: float = Field(
+        0.0, description="Seconds that a sample travels, where the hub deals them (mode: parallelized)."
+    )
     hold_s: float = Field(0.0, description="Seconds that a commit holds the training thread.")
     jitter: float = Field(
         0.0, le=2, description="Standard deviation of the logarithm of each step's and travel's time."
@@ -70,7 +73,7 @@ class DeviceGroup(Settings):
             raise ValueError(f"no local update is so short; give {SHORTEST_S:.6f} s or more")
         return value
 
-    @field_validator("fixed_s", "commit_s", "hold_s", "jitter", "joins_at")
+    @field_validator("fixed_s", "commit_s", "sample_s", "hold_s", "jitter", "joins_at")
     @classmethod
     def _not_negative(cls, value: float) -> float:
         if value < 0:

@@ -8,8 +8,9 @@ devices hold some classes only, each class is divided among those that may hold 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,6 +20,13 @@ from offbeat_worker import tasks
 from offbeat_worker.batches import fetcher
 from offbeat_worker.tasks import partition as division
 from offbeat_worker.tasks.datasets import labels_of
+
+
+class Whole(NamedTuple):
+    """All training data, as the parameter server would hold them."""
+
+    size: int
+    fetch: Callable[[np.ndarray], Any]
 
 
 class Shards:
@@ -33,10 +41,12 @@ class Shards:
     def __init__(
         self, task: tasks.Task, spec: TaskSpec, folder: Path, seed: int, labels: Sequence[tuple[int, ...]]
     ) -> None:
+        self._task, self._spec, self._folder, self._seed = task, spec, folder, seed
+        self._divides = task.functions["load_data"].takes("shard")
         count = len(labels)
         self._fetches: list[tuple[Callable[[np.ndarray], Any], np.ndarray | None]] = []
         self.sizes: list[int] = []
-        if task.functions["load_data"].takes("shard"):
+        if self._divides:
             if any(labels):
                 raise OffbeatError(
                     f"devices.labels: task '{task.name}' divides its data itself",
@@ -59,6 +69,14 @@ class Shards:
                 )
             self._fetches.append((fetch, indices))
             self.sizes.append(len(indices))
+
+    @cached_property
+    def whole(self) -> Whole:
+        """In the order in which `offbeat samples` writes them."""
+        dataset = (
+            _load(self._task, self._spec, self._folder, self._seed, 0, 1) if self._divides else self.first
+        )
+        return Whole(len(dataset), fetcher(dataset))
 
     def fetch(self, device: int, positions: np.ndarray) -> Any:
         """A batch of a device's samples; `positions` of shape (n,), each below its size."""

@@ -19,3 +19,8 @@ def names() -> list[str]:
 def check(run: RunSettings) -> type[SyncModel]:
     """The class of the run's model. Raises OffbeatError if there is none, or if its options don't hold."""
     return type(make_model(run.sync, run, ANYWHERE))
+
+
+def parallelized(run: RunSettings) -> bool:
+    """Does the run's model deal a data set of the parameter server?"""
+    return make_model(run.sync, run, ANYWHERE).parallelized

@@ -71,6 +71,7 @@ class TorchWorkload(Workload):
         self._measures = [False] * len(devices)
         self._rates = [run.training.learning_rate] * len(devices)
         self._made = [0] * len(devices)
+        self._given: dict[int, np.ndarray] = {}  # where samples are dealt: indices into the whole data set
         self._chance: bool | None = None  # does a local update draw random numbers? The first one shows it
         self._training_mode = False
 
@@ -93,8 +94,21 @@ class TorchWorkload(Workload):
     def allot(self, device: int, directive: Directive) -> None:
         self._rates[device] = directive.rate * self._training.learning_rate
         self._measures[device] = directive.gradient_noise
-        self._orders[device].draw(directive.draw, directive.generation)
         self._orders[device].even = isinstance(directive.rule, Passes)
+        if not directive.dealt:
+            self._orders[device].draw(directive.draw, directive.generation)
+
+    def data_samples(self) -> int:
+        return self._shards.whole.size
+
+    @property
+    def sample_bytes(self) -> int:
+        items = self._shards.whole.fetch(np.zeros(1, np.int64)) if self._given else ()
+        return sum(item.nbytes for item in items if isinstance(item, torch.Tensor))
+
+    def give(self, device: int, indices: np.ndarray) -> None:
+        self._given[device] = indices
+        self._orders[device].renew(len(indices))
 
     def keeps(self, device: int) -> bool:
         return self._optimizers[device].kept is not None
@@ -120,7 +134,10 @@ class TorchWorkload(Workload):
             self._draw(device)
         before = _states() if self._chance is None else None
         indices = order.next(batch)
-        items = self._shards.fetch(device, indices)
+        given = self._given.get(device)
+        items = (
+            self._shards.fetch(device, indices) if given is None else self._shards.whole.fetch(given[indices])
+        )
         flat.load(torch.from_numpy(values))
         loss, _ = self._task.loss_and_metric(flat.module, items, **self._options)
         loss.backward()

@@ -87,6 +87,18 @@ class Workload(ABC):
         """What a device measured, where its directive asks for it."""
         return Noise()
 
+    def data_samples(self) -> int:
+        """In the data set that the parameter server holds, where samples are dealt; 0: it holds none."""
+        return 0
+
+    @property
+    def sample_bytes(self) -> int:
+        """Of a sample that travels."""
+        return 0
+
+    def give(self, device: int, indices: np.ndarray) -> None:  # noqa: B027 - most hold no such data set
+        """From its next local update on a device trains on these samples of it, shape (d_k,)."""
+
     def forget(self, device: int) -> None:  # noqa: B027 - most keep nothing
         """A device's update was refused: drop its momentum."""
 
@@ -102,6 +114,7 @@ class PowerLaw(Workload):
         kappa: 1/s.
         noise: standard deviation of an evaluation.
         samples: that each device holds; if more than 1, passes over them are counted.
+        data: samples that the parameter server holds.
     """
 
     elements = 1
@@ -116,9 +129,12 @@ class PowerLaw(Workload):
         beta: float = 0.6,
         noise: float = 0.0,
         samples: int = 1,
+        data: int = 0,
         seed: int = 0,
     ) -> None:
         self.samples = samples
+        self._data = data
+        self._counts = samples > 1 or data > 0  # passes
         self._pass: dict[int, int] = {}  # samples of a pass, by device, where they are not all
         self._done: dict[int, int] = {}  # of the pass under way
         self._passes: Counter[int] = Counter()
@@ -131,9 +147,9 @@ class PowerLaw(Workload):
 
     def step(self, device: int, values: np.ndarray, age_s: float, batch: int) -> LocalUpdate:
         values[0] += 1.0 / (1.0 + self.kappa * age_s) ** 2
-        if self.samples == 1:
-            return LocalUpdate(self.loss(float(values[0])), batch)
         size = self.pass_samples(device)
+        if not self._counts:
+            return LocalUpdate(self.loss(float(values[0])), batch)
         used = round(self.share(device, batch) * min(batch, size))
         done = self._done.get(device, 0) + used
         self._passes[device] += done >= size
@@ -142,7 +158,7 @@ class PowerLaw(Workload):
 
     def share(self, device: int, batch: int) -> float:
         size = self.pass_samples(device)
-        return min(1.0, (size - self._done.get(device, 0)) / min(batch, size)) if self.samples > 1 else 1.0
+        return min(1.0, (size - self._done.get(device, 0)) / min(batch, size)) if self._counts else 1.0
 
     def shard_samples(self, device: int) -> int:
         return self.samples
@@ -151,7 +167,15 @@ class PowerLaw(Workload):
         return self._pass.get(device, self.samples)
 
     def allot(self, device: int, directive: Directive) -> None:
-        self._pass[device] = min(directive.draw, self.samples) or self.samples
+        if not directive.dealt:
+            self._pass[device] = min(directive.draw, self.samples) or self.samples
+            self._done[device] = 0
+
+    def data_samples(self) -> int:
+        return self._data
+
+    def give(self, device: int, indices: np.ndarray) -> None:
+        self._pass[device] = len(indices)
         self._done[device] = 0
 
     def evaluate(self, values: np.ndarray) -> tuple[float, float]:

@@ -99,6 +99,11 @@ class ParameterServerSettings(HubSettings):
     commit_memory_mb: int = Field(
         1024, ge=1, description="Memory for commits being received; more of them wait their turn."
     )
+    samples: Path | None = Field(
+        None,
+        description="A data set to deal to learners that hold none (mode: parallelized), in a file that "
+        "`offbeat samples` writes.",
+    )
 
     _addresses = field_validator("listen", "scheduler")(_check_address)
 

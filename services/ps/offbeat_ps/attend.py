@@ -195,6 +195,7 @@ class Attendant:
             incarnation=self._host.incarnation,
             offbeat_version=__version__,
             device=control.DeviceInfo(machine=platform.machine(), compute="cpu"),
+            samples=self._host.samples,
         )
 
 

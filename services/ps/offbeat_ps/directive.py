@@ -39,6 +39,8 @@ def rules_of(directive: common.ServerDirective) -> Rules:
         membership_window_s=directive.membership_window_s or default.membership_window_s,
         lease_s=directive.lease_s or default.lease_s,
         checkpoint_every_s=directive.checkpoint_every_s or default.checkpoint_every_s,
+        shares=dict(directive.shares),
+        seed=directive.seed,
     )
 
 

@@ -14,10 +14,12 @@ from offbeat.v1 import scheduler_pb2 as control
 from offbeat_core.clock import Clock
 from offbeat_core.fault import Fault
 from offbeat_ps.admission import Budget
+from offbeat_ps.dealer import Dealer
 from offbeat_ps.directive import rules_of
 from offbeat_ps.entrance import Refused
 from offbeat_ps.instructions import Refusal
 from offbeat_ps.live import LiveRun
+from offbeat_ps.samples import SampleFile
 
 log = logging.getLogger("offbeat_ps")
 
@@ -28,12 +30,16 @@ class Host:
     Args:
         folder: of all runs.
         memory_bytes: for commits being received.
+        samples: the data set that this server holds, if any.
     """
 
-    def __init__(self, folder: Path, memory_bytes: int, clock: Clock) -> None:
+    def __init__(
+        self, folder: Path, memory_bytes: int, clock: Clock, samples: SampleFile | None = None
+    ) -> None:
         self.incarnation = uuid.uuid4().hex
         self.budget = Budget(memory_bytes)
         self.fault = Fault()
+        self.dealer = Dealer(samples) if samples is not None else None
         self.live: LiveRun | None = None
         self.stopping = False
         self.changed: Callable[[], None] = lambda: None  # these two are set by whoever reports
@@ -131,6 +137,11 @@ class Host:
             directive.trigger.grid.elapsed_s += self._clock.now() - received
         return directive
 
+    @property
+    def samples(self) -> int:
+        """In the data set that this server holds; 0: it holds none."""
+        return self.dealer.samples.count if self.dealer else 0
+
     # ---- what the scheduler is told --------------------------------------------------
 
     def report(self) -> control.ServerReport:
@@ -205,3 +216,5 @@ class Host:
         if self._closing:
             await asyncio.gather(*self._closing, return_exceptions=True)
         self._disk.shutdown(wait=False)
+        if self.dealer is not None:
+            self.dealer.close()

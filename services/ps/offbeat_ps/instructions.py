@@ -33,6 +33,8 @@ class Refusal(Enum):
     TOO_LARGE = "too_large"
     REPLAY = "replay"
     UNFIT = "unfit"
+    NO_SAMPLES = "no_samples"
+    NOT_DEALT = "not_dealt"
     STOPPING = "stopping"
 
 

@@ -57,6 +57,8 @@ KEPT_SNAPSHOTS = 2
 
 LONGEST_SLEEP_S = 0.5
 RETRY_FILES_S = 5.0
+AHEAD_S = 10.0
+"""A worker may hear of a generation before this server does: so long its call waits for the word."""
 CLOSE_S = 10.0  # a disk that hangs must not keep the server from ending
 
 
@@ -133,6 +135,7 @@ class LiveRun:
         self._calls: dict[int, asyncio.Future[Answer]] = {}
         self._evaluated: list[Snapshot] = []
         self._wake = asyncio.Event()
+        self._configured = asyncio.Event()  # set by the next rules, and then another one
         self._final_tried = asyncio.Event()
         self._keeping: asyncio.Task[None] | None = None  # writes the best until it is on disk
         self._tasks: set[asyncio.Task[None]] = set()
@@ -247,6 +250,23 @@ class LiveRun:
         self._perform(instructions)
         return known
 
+    async def rules_of(self, generation: int) -> tuple[Rules, float]:
+        """The rules in force, once they are that generation's, and the seconds until then.
+
+        Raises Refused where they are not.
+        """
+        began = self._clock.now()
+        until = began + AHEAD_S
+        while self.run.rules.generation < generation and self._clock.now() < until:
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._configured.wait(), until - self._clock.now())
+        rules = self.run.rules
+        if rules.generation != generation:
+            raise Refused(
+                Refusal.NOT_DEALT, f"generation {generation} is not in force; that is {rules.generation}"
+            )
+        return rules, self._clock.now() - began
+
     def admit(self, header: pb.CommitHeader) -> None:
         """Refuse early, before the update is received. Raises Refused."""
         self.run.check_manifest(header.manifest_digest, header.total_bytes)
@@ -358,6 +378,8 @@ class LiveRun:
     def configure(self, rules: Rules) -> None:
         self._perform(self.run.configure(rules, self._clock.now()))
         self._wake.set()
+        self._configured.set()
+        self._configured = asyncio.Event()
 
     def finish(self) -> None:
         """The run is over: fold what waits, answer everybody, write the final model."""

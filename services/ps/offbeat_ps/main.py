@@ -21,6 +21,7 @@ from offbeat_core.service import announce, grpc_health, run_service
 from offbeat_ps.attend import Attendant
 from offbeat_ps.host import Host
 from offbeat_ps.metrics import ServerCollector
+from offbeat_ps.samples import SampleFile
 from offbeat_ps.servicer import Servicer
 from offbeat_ps.stalls import Stalls
 
@@ -40,7 +41,8 @@ async def serve(settings: ParameterServerSettings, stop: asyncio.Event) -> int:
     """Serve until `stop`, then write a checkpoint."""
     _check_folder(settings)
     clock = RealClock()
-    host = Host(settings.folder, settings.commit_memory_mb * 2**20, clock)
+    samples = await asyncio.to_thread(SampleFile, settings.samples) if settings.samples else None
+    host = Host(settings.folder, settings.commit_memory_mb * 2**20, clock, samples)
     stalls = Stalls(clock)
     attendant = Attendant(host, settings.scheduler, settings.name, proxy=settings.grpc_proxy)
 
@@ -60,6 +62,9 @@ async def serve(settings: ParameterServerSettings, stop: asyncio.Event) -> int:
     work = (attendant.run(), stalls.keep_watch(), host.fault.watch())
     tasks = [asyncio.create_task(coroutine) for coroutine in work]
     log.info("listens on port %d, files in %s", port, settings.folder)
+    if samples is not None:
+        shown = ", ".join(f"{field.name} {field.dtype} {list(field.shape)}" for field in samples.fields)
+        log.info("holds %d samples (%s) of %s", samples.count, shown, settings.samples)
     if "scheduler" not in settings.model_fields_set:
         log.info("no scheduler is named: attends whichever answers at %s", settings.scheduler)
     announce(settings.ready_file, port=port, metrics_port=metrics_port)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -37,6 +38,8 @@ class Rules:
     membership_window_s: float = 60.0
     lease_s: float = 10.0
     checkpoint_every_s: float = 30.0
+    shares: Mapping[str, int] = field(default_factory=dict)  # samples dealt to each worker in this generation
+    seed: int = 0  # of the deal
 
     def __post_init__(self) -> None:
         if self.groups and (self.cohort or self.slack is not None or self.deadline_s is not None):

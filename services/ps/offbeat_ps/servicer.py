@@ -7,6 +7,8 @@
 | FAILED_PRECONDITION | manifest differs: … | reports it: it cannot take part |
 | FAILED_PRECONDITION | worker '…' has not pulled … | pulls |
 | FAILED_PRECONDITION | initial_model: … | reports it |
+| FAILED_PRECONDITION | samples: this server holds none … | reports it |
+| FAILED_PRECONDITION | generation … | waits for its directive |
 | ABORTED | worker '…': a newer process … | ends |
 | CANCELLED | a newer attempt took this call's place | nothing: that attempt goes on |
 | PERMISSION_DENIED | worker '…' is quarantined: … | reports it, ends |
@@ -37,7 +39,7 @@ import numpy as np
 from offbeat.v1 import common_pb2 as common
 from offbeat.v1 import parameter_server_pb2 as pb
 from offbeat.v1 import parameter_server_pb2_grpc as rpc
-from offbeat_core import parts
+from offbeat_core import parts, samples
 from offbeat_core.errors import OffbeatError
 from offbeat_core.manifest import Manifest
 from offbeat_ps.checkpoint import check_dtypes
@@ -65,6 +67,8 @@ _CODES = {
     Refusal.TOO_LARGE: Code.RESOURCE_EXHAUSTED,
     Refusal.REPLAY: Code.UNIMPLEMENTED,
     Refusal.UNFIT: Code.INVALID_ARGUMENT,
+    Refusal.NO_SAMPLES: Code.FAILED_PRECONDITION,
+    Refusal.NOT_DEALT: Code.FAILED_PRECONDITION,
     Refusal.STOPPING: Code.UNAVAILABLE,
 }
 _OUTCOMES = {
@@ -77,6 +81,10 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 MAX_INCARNATION = 128
 DRAINED_BYTES = 64 * 2**20
 DRAINED_S = 60.0
+SAMPLE_PARTS = 32
+LEAST_PART_BYTES = 16 * 1024
+"""Samples travel in so many parts at least, unless these would be small: what came of a transfer that a
+closing cycle breaks off shows how fast the link is."""
 
 
 class Malformed(Exception):
@@ -211,6 +219,44 @@ class Servicer(rpc.ParameterServerServicer):
                 if directive is not None:
                     reply.next.CopyFrom(directive)
                 await self._send(context, reply, answer.snapshot, live)
+
+    @_translated
+    async def Samples(self, request: pb.SamplesRequest, context: Any) -> None:
+        with self._stalls.watch() as progress:
+            self._check_open()
+            live = self._host.run_of(request.run_id)
+            _check_name(request.worker, "worker")
+            _check_incarnation(request.incarnation)
+            live.run.admit(request.worker, request.incarnation)
+            dealer = self._host.dealer
+            if dealer is None:
+                raise Refused(
+                    Refusal.NO_SAMPLES, "samples: this server holds none; start it with samples: FILE"
+                )
+            progress.pause()
+            rules, held_s = await live.rules_of(request.generation)
+            indices = await dealer.dealt(rules, request.worker)
+            progress.moved()
+            header = pb.SamplesHeader(
+                run_id=live.run_id,
+                generation=rules.generation,
+                count=len(indices),
+                fields=samples.to_proto(dealer.samples.fields),
+                digest=dealer.samples.digest,
+                total_bytes=dealer.samples.layout(len(indices)).total_bytes,
+                held_s=held_s,
+            )
+            await context.write(pb.SamplesPart(header=header))
+            size = min(parts.PART_BYTES, max(LEAST_PART_BYTES, header.total_bytes // SAMPLE_PARTS))
+            sent = 0
+            async for piece in dealer.pieces(indices):
+                for message in parts.messages(piece, pb.SamplesPart, size, first=sent):
+                    await context.write(message)
+                    progress.moved()
+                    # It takes what it is sent, so it is alive; its own word waits in line behind the samples.
+                    live.renew(request.worker, request.incarnation)
+                sent += piece.nbytes
+                live.sent_bytes += piece.nbytes
 
     @_translated
     async def Renew(self, request: pb.RenewRequest, context: Any) -> pb.RenewReply:

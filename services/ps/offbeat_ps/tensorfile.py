@@ -126,7 +126,7 @@ def read(path: Path, field: str) -> tuple[dict[str, Tensor], dict[str, str]]:
             f"{field}: cannot read {path}: {error.strerror}",
             "give the path of a safetensors file on the parameter server's machine",
         ) from error
-    header, start = _header(raw, path, field)
+    header, start = read_header(raw, path, field, "save the model with safetensors")
     metadata = header.pop("__metadata__", {})
     expected = metadata.get(SHA256)
     if expected and hashlib.sha256(memoryview(raw)[start:]).hexdigest() != expected:
@@ -139,15 +139,16 @@ def read(path: Path, field: str) -> tuple[dict[str, Tensor], dict[str, str]]:
     return tensors, metadata
 
 
-def _header(raw: bytes, path: Path, field: str) -> tuple[dict[str, Any], int]:
-    broken = OffbeatError(f"{field}: {path} is not a safetensors file", "save the model with safetensors")
+def read_header(raw: bytes | memoryview, path: Path, field: str, remedy: str) -> tuple[dict[str, Any], int]:
+    """The JSON header of a file's bytes, and where its data begin. Raises OffbeatError."""
+    broken = OffbeatError(f"{field}: {path} is not a safetensors file", remedy)
     if len(raw) < 8:
         raise broken
     (length,) = struct.unpack_from("<Q", raw)
     if length > min(MAX_HEADER_BYTES, len(raw) - 8):
         raise broken
     try:
-        header = json.loads(raw[8 : 8 + length])
+        header = json.loads(bytes(raw[8 : 8 + length]))
     except ValueError:
         raise broken from None
     if not isinstance(header, dict) or not isinstance(header.get("__metadata__", {}), dict):

@@ -16,7 +16,7 @@ from offbeat_scheduler.sync import Fleet, Plan, SyncModel
 def checked(model: SyncModel, fleet: Fleet) -> Plan:
     """What the model decides. Raises what it raises, or ValueError where the plan can't be followed."""
     plan = model.decide(fleet)
-    check(plan, fleet)
+    check(plan, fleet, parallelized=model.parallelized)
     return _frozen(plan)
 
 
@@ -37,6 +37,7 @@ def _frozen(plan: Plan) -> Plan:
         samples=dict(plan.samples),
         allotment=plan.allotment
         and replace(plan.allotment, busy_s=dict(plan.allotment.busy_s), updates=dict(plan.allotment.updates)),
+        shares=dict(plan.shares),
         cohort=tuple(plan.cohort),
         groups=tuple(replace(group, members=tuple(group.members)) for group in plan.groups),
         resting=frozenset(plan.resting),
@@ -52,4 +53,5 @@ def shared(plan: Plan) -> tuple[object, ...]:
     those that have committed would commit a second time under another generation.
     """
     groups = frozenset((frozenset(group.members), group.gate) for group in plan.groups)
-    return plan.gate, plan.fold, groups, plan.round, plan.round is None and frozenset(plan.cohort)
+    cohort = plan.round is None and frozenset(plan.cohort)
+    return plan.gate, plan.fold, groups, plan.round, cohort, frozenset(plan.shares.items())

@@ -146,9 +146,16 @@ def _enveloped(content: Directive) -> pb.Directive:
 
 
 class Wording:
-    """Directives in the words of one run: its task, its training settings, the model's plan."""
+    """Directives in the words of one run: its task, its training settings, the model's plan.
 
-    def __init__(self, run_id: str, settings: RunSettings, lease_s: float) -> None:
+    Args:
+        parallelized: the parameter server's data set is dealt to the devices.
+    """
+
+    def __init__(
+        self, run_id: str, settings: RunSettings, lease_s: float, *, parallelized: bool = False
+    ) -> None:
+        self._parallelized = parallelized
         self._run_id = run_id
         self._settings = settings
         self._lease_s = lease_s
@@ -214,6 +221,7 @@ class Wording:
             momentum=training.momentum,
             weight_decay=training.weight_decay,
             seed=training.seed,
+            parallelized=self._parallelized,
         )
 
     def evaluate(self, digest: str) -> common.EvaluatorDirective:
@@ -252,6 +260,8 @@ class Wording:
             groups=_groups(plan.groups if plan else ()),
             once=plan is not None and plan.round is not None,
             resume=resume,
+            shares=plan.shares if plan else {},
+            seed=settings.training.seed if plan and plan.shares else 0,
         )
 
 

@@ -12,7 +12,10 @@ from offbeat_scheduler.losses import TrainingLoss
 from offbeat_scheduler.sync import Device, Fleet
 from offbeat_scheduler.timing import since
 
-CUMULATIVE = ("steps", "samples", "commits", "sent_bytes", "received_bytes", "retries")
+CUMULATIVE = (
+    *("steps", "samples", "commits", "sent_bytes", "received_bytes", "retries"),
+    *("fetched_samples", "fetch_s"),
+)
 TIMES = ("compute_s", "paced_s", "commit_s", "wait_s")
 
 SPEED_SPAN_S = 0.25
@@ -173,6 +176,8 @@ class Worker:
             gradient_variance=_finite(self.report.gradient_variance),
             gradient_pairs=self.report.gradient_pairs,
             max_batch=self.report.max_batch,
+            fetched=self.report.fetched_samples + self._carried.fetched_samples,
+            fetch_s=self.report.fetch_s + self._carried.fetch_s,
         )
 
     def _trained_s(self) -> float:
@@ -191,6 +196,7 @@ class Server:
     def __init__(self) -> None:
         self.name = ""
         self.incarnation = ""
+        self.samples = 0  # in the data set that it holds
         self.report = pb.ServerReport()
         self.counted_at: float | None = None  # when the counts of the last report came
         self.resumed_from: int | None = None  # the last version heard of, where it was restarted in the run
@@ -200,6 +206,7 @@ class Server:
         """This process holds the run's model from now on."""
         self.name = hello.name
         self.incarnation = hello.incarnation
+        self.samples = hello.samples
         self.report = pb.ServerReport()
 
     def resume(self, hello: pb.Hello, version: int) -> None:
@@ -241,4 +248,5 @@ def build_fleet(
         server_s=server.commit_s,
         counted_at_s=None if server.counted_at is None else max(0.0, since(started, server.counted_at)),
         closed=closed,
+        samples=server.samples,
     )

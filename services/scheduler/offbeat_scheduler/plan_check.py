@@ -29,8 +29,12 @@ WHENS: tuple[str, ...] = get_args(When)
 WEIGHTS: tuple[str, ...] = get_args(Weight)
 
 
-def check(plan: Plan, fleet: Fleet) -> None:
-    """Raises ValueError: the plan, what is wrong with it, and of which device."""
+def check(plan: Plan, fleet: Fleet, *, parallelized: bool = False) -> None:
+    """Raises ValueError: the plan, what is wrong with it, and of which device.
+
+    Args:
+        parallelized: the model has samples dealt from the parameter server's data set.
+    """
     if not isinstance(plan, Plan):
         raise ValueError(f"decide gave {type(plan).__name__} instead of a Plan")
     _check_devices(plan, fleet)
@@ -42,6 +46,7 @@ def check(plan: Plan, fleet: Fleet) -> None:
                 raise ValueError(f"the plan's {what} name '{name}', which is no device of the fleet")
             demand = _positive if what == "rates" else _whole
             demand(value, f"the plan's {one} for '{name}'")
+    _check_shares(plan, fleet, parallelized=parallelized)
     _check_gates(plan)
     _check_fold(plan)
     if plan.round is not None:
@@ -84,6 +89,24 @@ def _check_devices(plan: Plan, fleet: Fleet) -> None:
         )
     if rests and not trains and plan.wake_at_s is None:
         raise ValueError("the plan lets all devices rest and has no wake_at_s: nobody would train again")
+
+
+def _check_shares(plan: Plan, fleet: Fleet, *, parallelized: bool) -> None:
+    """Who trains on dealt samples has a share, and all shares together are no more than there is."""
+    if not parallelized:
+        if plan.shares:
+            raise ValueError("the plan has shares, and its model is not parallelized")
+        return
+    for name, count in plan.shares.items():
+        _whole(count, f"the plan's share for '{name}'")
+    for name in plan.triggers:
+        if plan.shares.get(name, 0) != plan.samples.get(name):
+            raise ValueError(
+                f"the plan's share for '{name}' is {plan.shares.get(name)}, and its samples are "
+                f"{plan.samples.get(name)}; a parallelized model gives both, and the same"
+            )
+    if (total := sum(plan.shares.values())) > fleet.samples:
+        raise ValueError(f"the plan deals {total} samples; the parameter server holds {fleet.samples}")
 
 
 def _check_trigger(name: str, trigger: object) -> None:

@@ -74,7 +74,8 @@ class Run:
         self.evaluations = Evaluations(settings)
         self.stop_rules = StopRules(settings)
         self.losses: LossSource | None = None
-        self._words = Wording(run_id, settings, lease_s)
+        self._parallelized = model.parallelized
+        self._words = Wording(run_id, settings, lease_s, parallelized=self._parallelized)
         self._members = members
         self._out = out
         self.roster = Roster(settings, self._words, members, out)
@@ -119,7 +120,8 @@ class Run:
         """The run was submitted."""
         for agent in self._members:
             self._attends(agent, Arrival.NEW, now)
-        self.settle(now)
+        if self.ended is None:
+            self.settle(now)
 
     def refuse(self, problem: str, now: float) -> None:
         """It can't begin, by a mistake of Offbeat's or of the model's."""
@@ -250,10 +252,22 @@ class Run:
                 "server-2",
                 f"a second parameter server, '{agent.name}', attends; the run uses '{server.name}'",
             )
+        elif self._parallelized and not agent.hello.samples and self.ended is None:
+            self._lacks_samples(agent, now)
         elif self.is_training:
             self._resume_server(agent)
         elif self.ended is None:
             self.roster.server_attends(agent)
+
+    def _lacks_samples(self, agent: Agent, now: float) -> None:
+        problem = (
+            f"the run is parallelized, and parameter server '{agent.name}' holds no data set to deal; start "
+            "it with samples: FILE (offbeat samples TASK --out FILE makes one), or give mode: federated"
+        )
+        if self.started is None:
+            self.refuse(problem, now)
+        else:
+            self._end(Outcome.FAILED, problem, now)
 
     def _resume_server(self, agent: Agent) -> None:
         """A new process has taken the server's place: it goes on from its checkpoint, or the run ends.

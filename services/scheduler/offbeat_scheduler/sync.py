@@ -36,6 +36,8 @@ class Device:
     gradient_variance: float = 0.0  # tr(Sigma): of one sample's gradient
     gradient_pairs: int = 0  # measurements behind both; 0: not yet known
     max_batch: int = 0  # samples that fit it at a time; 0: no bound is known
+    fetched: int = 0  # parallelized: samples received in this run, those of broken transfers included
+    fetch_s: float = 0.0  # seconds that they took
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,7 @@ class Fleet:
             taken for missing ones. None: unknown; models then assume that they are a report old.
         closed: cycles that the gate has closed under the last plan's generation; with `Plan.round`
             set, 1 says that the round is over and the next one may be planned.
+        samples: in the data set that the parameter server holds; 0: none.
     """
 
     now_s: float
@@ -57,6 +60,7 @@ class Fleet:
     server_s: float = 0.0
     counted_at_s: float | None = None
     closed: int = 0
+    samples: int = 0
 
 
 @dataclass(frozen=True)
@@ -195,6 +199,9 @@ class Plan:
     rates: Mapping[str, float] = field(default_factory=dict)  # by device: times the run's learning rate
     samples: Mapping[str, int] = field(default_factory=dict)  # d_k, drawn for each generation; absent: all
     gradient_noise: bool = False  # devices measure it: a model that chooses batches reads it
+    # Parallelized: how the parameter server's data set is dealt in this generation. Whoever is away keeps
+    # its share, so that nobody else's changes: of who trains it is what `samples` says.
+    shares: Mapping[str, int] = field(default_factory=dict)
     overlap: bool = False  # the commit travels while training goes on; only without a gate
     membership_window_s: float = 60.0  # M counts trainers seen within it: max(2 check periods, 3 intervals)
     searching: bool = False
@@ -222,6 +229,12 @@ class SyncModel(ABC):
     @abstractmethod
     def decide(self, fleet: Fleet) -> Plan:
         """The plan from now on. Called at events and at `wake_at_s`; cheap, and safe to call at any time."""
+
+    @property
+    def parallelized(self) -> bool:
+        """Are the samples dealt from a data set that the parameter server holds? Then devices load none, and
+        each plan that lets somebody train has `samples` and `shares`."""
+        return False
 
     def observe(self, loss: Loss) -> None:  # noqa: B027 - most models read no loss
         """A new loss; `decide` is called after it."""

@@ -33,6 +33,7 @@ from offbeat_worker.bulk import RETRIED, Bulk, ManifestMismatch, Model, describe
 from offbeat_worker.directives import DirectiveBook
 from offbeat_worker.localrun import Cut, Fresh
 from offbeat_worker.persistence import CALLS, LEASE, Hopeless, Persistence
+from offbeat_worker.supply import Given, Wanted
 
 log = logging.getLogger(__name__)
 
@@ -91,6 +92,9 @@ class WorkerAgent:
         self._lease_s = 10.0
         self._commit_s = RunningMedian()
         self._bytes_before = (0, 0)
+        self._fetched_before = (0.0, 0.0)  # samples, seconds
+        self._fetching: asyncio.Task[None] | None = None  # samples that are dealt to it
+        self._data_set = ""  # the digest of what they are of
         self._settled: asyncio.Future[None] = self._loop.create_future()
         # Done when the process should end; carries the error.
         self.ended: asyncio.Future[None] = self._loop.create_future()
@@ -144,6 +148,9 @@ class WorkerAgent:
             report.pull_s = self._bulk.pull_s
             report.sent_bytes = self._bulk.sent_bytes - self._bytes_before[0]
             report.received_bytes = self._bulk.received_bytes - self._bytes_before[1]
+            # A sum of parts of samples: whole ones, but for rounding.
+            report.fetched_samples = int(self._bulk.fetched.samples - self._fetched_before[0] + 1e-6)
+            report.fetch_s = self._bulk.fetched.seconds - self._fetched_before[1]
             report.retries = self._calls.retries
         return report
 
@@ -175,6 +182,7 @@ class WorkerAgent:
         elif directive.action == pb.WorkerDirective.TRAIN:
             self._go_on(directive)
         elif directive.action == pb.WorkerDirective.REST:
+            self._stop_fetching()
             self.trainer.post(training.Rest())
             self._rest()
         elif self._phase != Phase.READY:
@@ -222,6 +230,8 @@ class WorkerAgent:
         self._run_id = directive.run_id
         self._commit_s = RunningMedian()
         self._bytes_before = (self._bulk.sent_bytes, self._bulk.received_bytes)
+        self._fetched_before = (self._bulk.fetched.samples, self._bulk.fetched.seconds)
+        self._data_set = ""
         self._calls.retries = 0
         self._trained = False
         self._enter(Phase.PREPARING)
@@ -302,6 +312,9 @@ class WorkerAgent:
                     self._settled.set_result(None)
             case training.Started() if not self._rested and self._phase != Phase.TRAINING:
                 self._enter(Phase.TRAINING)
+            case Wanted():
+                self._stop_fetching()
+                self._fetching = self._spawn(self._fetch(event))
             case training.Failed():
                 self._fail(event.error)
             case Cut():
@@ -311,11 +324,12 @@ class WorkerAgent:
 
     # ---- work of its own -------------------------------------------------------------------
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run `work` until the run is left."""
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
+        return task
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -337,7 +351,9 @@ class WorkerAgent:
         """Build, seed if allowed, pull, load."""
         run_id = directive.run_id
         self._built = self._loop.create_future()
-        self.trainer.post(training.Prepare(run_id, directive.task, directive.seed, directive.batch))
+        self.trainer.post(
+            training.Prepare(run_id, directive.task, directive.seed, directive.batch, directive.parallelized)
+        )
         built = await self._built
         self._manifest = built.manifest
         await self._take_model(built)
@@ -423,6 +439,22 @@ class WorkerAgent:
             now = self._directives.current
             if now.action == pb.WorkerDirective.TRAIN and now.once and now.generation == cut.generation:
                 self._rest()
+
+    async def _fetch(self, wanted: Wanted) -> None:
+        """Bring the samples of a generation, however long it takes; another generation's takes its place."""
+        dealt = await self._calls.persist(
+            lambda: self._bulk.samples(wanted.run_id, wanted.generation, wanted.count)
+        )
+        assert dealt is not None
+        if self._data_set not in ("", dealt.digest):
+            raise Hopeless("samples: the parameter server's data set is another one than before")
+        self._data_set = dealt.digest
+        self.trainer.post(Given(wanted.run_id, wanted.generation, dealt.layout, dealt.data))
+
+    def _stop_fetching(self) -> None:
+        if self._fetching is not None:
+            self._fetching.cancel()
+            self._fetching = None
 
     async def _keep_lease(self, run_id: str, built: training.Built) -> None:
         lease_s = self._lease_s

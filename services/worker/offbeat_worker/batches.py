@@ -42,15 +42,24 @@ class Order:
             )
         self._seed = seed
         self._shard = shard
-        self._samples = np.arange(size)
-        self._all = self._samples
-        self._order = self._samples
-        self._position = 0
         self._epoch = 0
-        self._drawn: tuple[int, int] | None = None  # samples, and for which generation
         self.passes = 0  # finished ones
         self.most = 0
         self.even = False
+        self.renew(size)
+
+    @classmethod
+    def empty(cls, seed: int, shard: int) -> Order:
+        """Of no samples yet: `renew` says when there are some."""
+        order = cls(1, seed, shard)
+        order.renew(0)
+        return order
+
+    def renew(self, size: int) -> None:
+        """So many others have taken the place of all samples; a new pass begins, finished ones count on."""
+        self._samples = np.arange(size)
+        self._all = self._samples
+        self._drawn: tuple[int, int] | None = None  # samples, and for which generation
         self._shuffle()
 
     @property

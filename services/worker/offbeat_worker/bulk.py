@@ -1,4 +1,4 @@
-"""The bulk plane as a worker sees it: one attempt each of Seed, Pull, Commit, Renew, Checkpoint.
+"""The bulk plane as a worker sees it: one attempt each of Seed, Pull, Commit, Samples, Renew, Checkpoint.
 
 Every wait has a deadline: for a part to leave or come (`PART_S`), and for the first word
 of a reply (`REPLY_S`, or `GATE_S` where a gate may hold it). Retrying is the caller's:
@@ -23,6 +23,7 @@ from offbeat.v1 import parameter_server_pb2 as ps
 from offbeat.v1 import parameter_server_pb2_grpc as ps_grpc
 from offbeat_core import parts
 from offbeat_core.manifest import ANOTHER_MODEL, Manifest
+from offbeat_core.samples import Layout, from_proto
 
 PART_S = 120.0
 """Half a mebibyte at 35 kbit/s; a slower link is a broken one."""
@@ -71,7 +72,7 @@ def judge(error: BaseException) -> Verdict:
 
 def _judge_precondition(details: str) -> Verdict:
     """One status code, four meanings: only the words tell them apart (offbeat_ps/servicer.py lists them)."""
-    if details.startswith(("manifest differs", "initial_model")):
+    if details.startswith(("manifest differs", "initial_model", "samples: ")):
         return Verdict.WRONG
     return Verdict.NOT_PULLED if "has not pulled" in details else Verdict.NOT_YET
 
@@ -97,6 +98,15 @@ class Model:
     vector: np.ndarray | None = field(repr=False)  # float32, (elements,)
 
 
+@dataclass(frozen=True)
+class Dealt:
+    """Samples that the server dealt, as they travelled."""
+
+    layout: Layout
+    data: np.ndarray = field(repr=False)  # uint8, (layout.total_bytes,)
+    digest: str = ""  # of the data set
+
+
 class Bulk:
     """A connection to the parameter server.
 
@@ -113,6 +123,7 @@ class Bulk:
         self.sent_bytes = 0
         self.received_bytes = 0
         self.pull_s = 0.0  # that the last model which was pulled took
+        self.fetched = Fetched()
 
     async def seed(self, run_id: str, manifest: Manifest, vector: np.ndarray) -> ps.SeedReply:
         """Offer the initial model, float32 of shape (elements,)."""
@@ -189,6 +200,37 @@ class Bulk:
             await asyncio.gather(sending, receiving, return_exceptions=True)
             call.cancel()
 
+    async def samples(self, run_id: str, generation: int, count: int) -> Dealt:
+        """The samples that are dealt to this worker in a generation; `count`: so many were announced."""
+        request = ps.SamplesRequest(
+            run_id=run_id, worker=self._name, incarnation=self._incarnation, generation=generation
+        )
+        call = self._stub.Samples(request)
+        fetched = self.fetched
+        fetched.begin()
+        try:
+            first = await within(REPLY_S, call.read())
+            if first is grpc.aio.EOF:
+                await _raise_status(call)
+            if first.WhichOneof("kind") != "header":
+                raise parts.StreamError("the reply does not begin with a header")
+            layout = _layout(first.header, count)
+            fetched.answered(first.header.held_s)
+            assembler = parts.Assembler(layout.total_bytes, dtype="|u1")
+            while not assembler.complete:
+                message = await within(PART_S, call.read())
+                if message is grpc.aio.EOF:
+                    await _raise_status(call)
+                size = assembler.received
+                assembler.add(message.part)
+                size = assembler.received - size
+                self.received_bytes += size
+                fetched.add(count * size / layout.total_bytes)
+            return Dealt(layout, assembler.finish(), first.header.digest)
+        finally:
+            fetched.end()
+            call.cancel()
+
     async def renew(self, run_id: str) -> ps.RenewReply:
         """Keep the lease."""
         reply: ps.RenewReply = await self._stub.Renew(
@@ -241,6 +283,55 @@ class Bulk:
             assembler.add(message.part)
             self.received_bytes += len(message.part.data)
         return Model(header, assembler.finish())
+
+
+class Fetched:
+    """What was fetched of dealt samples, and what it took: whatever came of a transfer that broke off, too.
+
+    An answer that never came is no property of the link, and takes no time here.
+    """
+
+    def __init__(self) -> None:
+        self.samples = 0.0
+        self._seconds = 0.0
+        self._begun = 0.0
+        self._since: float | None = None  # since then the transfer that is under way has taken no part
+
+    @property
+    def seconds(self) -> float:
+        return self._seconds + (0.0 if self._since is None else time.monotonic() - self._since)
+
+    def begin(self) -> None:
+        self._begun = time.monotonic()
+
+    def answered(self, held_s: float) -> None:
+        """The header has come, for which the server itself needed `held_s`."""
+        self._since = time.monotonic()
+        self._seconds += max(0.0, self._since - self._begun - held_s)
+
+    def add(self, samples: float) -> None:
+        """A part has come, with so many samples' worth of bytes."""
+        now = time.monotonic()
+        if self._since is not None:
+            self._seconds += now - self._since
+        self._since = now
+        self.samples += samples
+
+    def end(self) -> None:
+        self._since = None
+
+
+def _layout(header: ps.SamplesHeader, count: int) -> Layout:
+    """What the header announces, if it is what was to come. Raises StreamError."""
+    if header.count != count:
+        raise parts.StreamError(f"{header.count} samples instead of {count}")
+    try:
+        layout = Layout(from_proto(header.fields), count)
+    except ValueError as error:
+        raise parts.StreamError(str(error)) from error
+    if header.total_bytes != layout.total_bytes:
+        raise parts.StreamError(f"samples of {header.total_bytes} bytes instead of {layout.total_bytes}")
+    return layout
 
 
 class ManifestMismatch(Exception):

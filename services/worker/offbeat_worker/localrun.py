@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from offbeat_worker.noise import GradientNoise, descend
 from offbeat_worker.sgd import FlatSGD
 from offbeat_worker.speed import StepTime
 from offbeat_worker.stopwatch import Stopwatch
+from offbeat_worker.supply import Given, Supply, Wanted
 from offbeat_worker.tasks.check import move
 
 log = logging.getLogger(__name__)
@@ -108,25 +109,37 @@ def _seed_all(seed: int) -> None:
 class LocalRun:
     """Builds model and data for a run, then trains when told.
 
+    Args:
+        parallelized: no data are loaded here: the parameter server deals them (`wish`, `give`).
+
     Raises OffbeatError for whatever is wrong with the task, its data or the directive.
     """
 
-    def __init__(self, site: Site, run_id: str, spec: pb.RunTask, seed: int, batch: int = 32) -> None:
+    def __init__(
+        self,
+        site: Site,
+        run_id: str,
+        spec: pb.RunTask,
+        seed: int,
+        batch: int = 32,
+        *,
+        parallelized: bool = False,
+    ) -> None:
         self.run_id = run_id
         self._task, module, self._options = build(site, spec, seed)
-        dataset = self._task.load_data(
-            site.shard, site.shards, "train", site.folder, seed, spec.partition or "iid", **self._options
-        )
         self._fit = Fit(site.max_batch)
-        self._fit.within(
-            batch or 32,
-            lambda samples: tasks.check_batch(
-                self._task, module, dataset, batch=samples, options=self._options
-            ),
-            clear=lambda: None,
-        )
-        self._order = Order(len(dataset), seed, site.shard)
-        self._fetch = fetcher(dataset)
+        self._supply = Supply(run_id) if parallelized else None
+        self._tried = False  # on a batch of what was dealt
+        self._fetch: Callable[[np.ndarray], Any] | None = None
+        if parallelized:
+            self._order = Order.empty(seed, site.shard)
+        else:
+            dataset = self._task.load_data(
+                site.shard, site.shards, "train", site.folder, seed, spec.partition or "iid", **self._options
+            )
+            self._check(module, dataset, batch or 32)
+            self._order = Order(len(dataset), seed, site.shard)
+            self._fetch = fetcher(dataset)
         self.flat = FlatModel(module, site.device)
         self.flat.module.train()
         self._sgd = FlatSGD(self.flat)
@@ -158,6 +171,16 @@ class LocalRun:
         self._hold_s = SmoothedMean()
         self._said: set[str] = set()
 
+    def _check(self, module: torch.nn.Module, dataset: Any, batch: int) -> None:
+        """Try the task on a batch, of fewer samples where memory runs out. Raises OffbeatError."""
+        self._fit.within(
+            batch,
+            lambda samples: tasks.check_batch(
+                self._task, module, dataset, batch=samples, options=self._options
+            ),
+            clear=lambda: None,
+        )
+
     # ---- model ------------------------------------------------------------------
 
     @property
@@ -185,7 +208,9 @@ class LocalRun:
         """A directive takes effect, at once. Grids count from `received_s` - elapsed."""
         if directive.batch == 0:
             raise OffbeatError("directive: batch: 0 is not positive", "is the scheduler of this version?")
-        if directive.samples:
+        if self._supply is not None:
+            self._follow_supply(self._supply, directive)
+        elif directive.samples:
             self._order.choose(directive.samples)
         else:
             self._order.draw(directive.draw, directive.generation)
@@ -194,7 +219,7 @@ class LocalRun:
         self._loaded.max_lone_steps = directive.max_lone_steps
         before, self.directive = self.batch, directive
         self._resized(before)
-        if self._order.size < self.batch:
+        if self._order.size < self.batch and self.supplied:
             self._say_once(
                 "small", f"{self._order.size} samples are fewer than a batch of {self.batch}: they are one"
             )
@@ -202,7 +227,47 @@ class LocalRun:
     @property
     def rests(self) -> bool:
         """Has this device done its one commit of the generation in force?"""
-        return self.directive.once and self.directive.generation == self._committed_in
+        return self._has_done(self.directive)
+
+    def _has_done(self, directive: pb.WorkerDirective) -> bool:
+        return directive.once and directive.generation == self._committed_in
+
+    # ---- samples that are dealt to it ---------------------------------------------
+
+    @property
+    def supplied(self) -> bool:
+        """Are there samples to train on? Not while those of a generation are on their way."""
+        return self._fetch is not None
+
+    def _follow_supply(self, supply: Supply, directive: pb.WorkerDirective) -> None:
+        if directive.draw == 0:
+            raise OffbeatError("directive: draw: no samples are dealt", "is the scheduler of this version?")
+        if not self._has_done(directive) and supply.follow(directive.generation, directive.draw):
+            self._fetch = None
+
+    def wish(self) -> Wanted | None:
+        """What is to be fetched now; says so once."""
+        return self._supply.ask() if self._supply is not None else None
+
+    def give(self, given: Given) -> None:
+        """Samples have come; others than those that it waits for are dropped.
+
+        Raises OffbeatError where the task can't train on them.
+        """
+        dataset = self._supply.take(given) if self._supply is not None else None
+        if dataset is None:
+            return
+        if not self._tried:
+            self._check(self.flat.module, dataset, self._batch)
+            self._tried = True
+        self._order.renew(len(dataset))
+        self._fetch = fetcher(dataset)
+
+    def release(self) -> None:
+        """Let go of the samples that were dealt: it rests."""
+        if self._supply is not None:
+            self._supply.drop()
+            self._fetch = None
 
     @property
     def batch(self) -> int:
@@ -244,6 +309,7 @@ class LocalRun:
         self._order.most = self._fit.bound
         self._share = self._order.share(batch)
         indices = self._order.look(batch)
+        assert self._fetch is not None, "what is dealt has not come"
         items = self._fetch(indices)
         if self._device.type != "cpu":
             items = move(items, self._device)

@@ -27,8 +27,9 @@ log = logging.getLogger("offbeat-worker")
 
 COMMAND = "offbeat-worker"
 DESCRIPTION = (
-    "Train on this device's own data. The worker stays attached to the scheduler, which says "
-    "when to train, and exchanges updates for the fresh model with the parameter server. The data stays here."
+    "Train on this device's own data, or on what the hub deals to it. The worker stays attached to the "
+    "scheduler, which says when to train, and exchanges updates for the fresh model with the parameter "
+    "server. Its own data stays here."
 )
 QUIT_S = 1.5
 """For the last commit, and then for the training thread to finish its batch; what takes longer is cut off."""

@@ -3,7 +3,8 @@
 It takes messages between two batches and never waits for the network where a commit
 may travel while training goes on. What it has to say goes out through `emit`, which
 must not block. It is idle only where it has nothing to train: without a run, paused,
-resting, or in a commit that must not overlap (the last two are the share of waiting).
+resting, while samples are dealt to it, or in a commit that must not overlap (the last
+three are the share of waiting).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from offbeat_worker.device import Device, prepare_thread
 from offbeat_worker.localrun import Cut, Fresh, LocalRun, Site
 from offbeat_worker.pacing import Pace
 from offbeat_worker.stopwatch import Share
+from offbeat_worker.supply import Given, Wanted
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +42,7 @@ class Prepare:
     task: pb.RunTask
     seed: int
     batch: int
+    parallelized: bool = False
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,7 @@ class Quit:
     """End the thread."""
 
 
-Message = Prepare | Load | Train | Pause | Rest | Leave | Settle | Quit | Fresh
+Message = Prepare | Load | Train | Given | Pause | Rest | Leave | Settle | Quit | Fresh
 _URGENT = (Pause, Leave, Settle, Quit)
 """Rest is none of them: a slow device would end its local update first."""
 
@@ -133,7 +136,7 @@ class Broken:
     error: str
 
 
-Event = Built | Loaded | Started | Failed | Left | Settled | Broken | Cut
+Event = Built | Loaded | Started | Wanted | Failed | Left | Settled | Broken | Cut
 
 
 class Trainer:
@@ -200,8 +203,12 @@ class Trainer:
 
     @property
     def _goes_on(self) -> bool:
-        """Is there something to train? Not once a generation's one commit is made."""
-        return self._training and self._run is not None and not self._run.rests
+        """Is there something to train, or to commit? Not once a generation's one commit is made, nor
+        while its samples are on their way."""
+        run = self._run
+        if run is None or not self._training or run.rests:
+            return False
+        return run.supplied or run.due(time.monotonic())
 
     def _work(self) -> None:
         prepare_thread(self._device)
@@ -273,7 +280,14 @@ class Trainer:
                 self._drop()
                 self._run_id = message.run_id
                 self._last = sc.WorkerReport(run_id=message.run_id)
-                built = LocalRun(self._site, message.run_id, message.task, message.seed, message.batch)
+                built = LocalRun(
+                    self._site,
+                    message.run_id,
+                    message.task,
+                    message.seed,
+                    message.batch,
+                    parallelized=message.parallelized,
+                )
                 self._run = built
                 self._emit(Built(built.run_id, built.manifest, built.initial()))
             case Load(run_id, version, vector):
@@ -287,6 +301,15 @@ class Trainer:
                         self._training = True
                         run.watch.switch(Share.COMPUTE)
                         self._emit(Started(run.run_id))
+                    if (wanted := run.wish()) is not None:
+                        self._emit(wanted)
+                    if self._training and not run.supplied:
+                        run.watch.switch(Share.WAIT)
+            case Given():
+                if run is not None and run.run_id == message.run_id:
+                    run.give(message)
+                    if self._goes_on and not run.in_flight:
+                        run.watch.switch(Share.COMPUTE)
             case Fresh():
                 # A late answer of a run that is over, or that was failed, concerns nobody.
                 if run is not None and run.run_id == message.run_id and run.loaded:
@@ -299,6 +322,7 @@ class Trainer:
                 if run is not None and run.loaded:
                     self._training = False
                     run.watch.switch(Share.WAIT)
+                    run.release()
             case Settle():
                 self._pause()
                 self._settling = True

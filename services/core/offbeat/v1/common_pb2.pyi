@@ -121,7 +121,7 @@ class Fold(_message.Message):
     def __init__(self, when: _Optional[_Union[Fold.When, str]] = ..., every_k: _Optional[int] = ..., weight: _Optional[_Union[Fold.Weight, str]] = ..., server_rate: _Optional[float] = ..., staleness_power: _Optional[float] = ...) -> None: ...
 
 class WorkerDirective(_message.Message):
-    __slots__ = ("revision", "action", "run_id", "generation", "task", "trigger", "batch", "learning_rate", "momentum", "weight_decay", "overlap", "may_seed", "max_lone_steps", "seed", "samples", "reason", "once", "model_version", "draw", "gradient_noise")
+    __slots__ = ("revision", "action", "run_id", "generation", "task", "trigger", "batch", "learning_rate", "momentum", "weight_decay", "overlap", "may_seed", "max_lone_steps", "seed", "samples", "reason", "once", "model_version", "draw", "gradient_noise", "parallelized")
     class Action(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         ACTION_UNSPECIFIED: _ClassVar[WorkerDirective.Action]
@@ -156,6 +156,7 @@ class WorkerDirective(_message.Message):
     MODEL_VERSION_FIELD_NUMBER: _ClassVar[int]
     DRAW_FIELD_NUMBER: _ClassVar[int]
     GRADIENT_NOISE_FIELD_NUMBER: _ClassVar[int]
+    PARALLELIZED_FIELD_NUMBER: _ClassVar[int]
     revision: int
     action: WorkerDirective.Action
     run_id: str
@@ -176,7 +177,8 @@ class WorkerDirective(_message.Message):
     model_version: int
     draw: int
     gradient_noise: bool
-    def __init__(self, revision: _Optional[int] = ..., action: _Optional[_Union[WorkerDirective.Action, str]] = ..., run_id: _Optional[str] = ..., generation: _Optional[int] = ..., task: _Optional[_Union[RunTask, _Mapping]] = ..., trigger: _Optional[_Union[Trigger, _Mapping]] = ..., batch: _Optional[int] = ..., learning_rate: _Optional[float] = ..., momentum: _Optional[float] = ..., weight_decay: _Optional[float] = ..., overlap: bool = ..., may_seed: bool = ..., max_lone_steps: _Optional[int] = ..., seed: _Optional[int] = ..., samples: _Optional[_Iterable[int]] = ..., reason: _Optional[str] = ..., once: bool = ..., model_version: _Optional[int] = ..., draw: _Optional[int] = ..., gradient_noise: bool = ...) -> None: ...
+    parallelized: bool
+    def __init__(self, revision: _Optional[int] = ..., action: _Optional[_Union[WorkerDirective.Action, str]] = ..., run_id: _Optional[str] = ..., generation: _Optional[int] = ..., task: _Optional[_Union[RunTask, _Mapping]] = ..., trigger: _Optional[_Union[Trigger, _Mapping]] = ..., batch: _Optional[int] = ..., learning_rate: _Optional[float] = ..., momentum: _Optional[float] = ..., weight_decay: _Optional[float] = ..., overlap: bool = ..., may_seed: bool = ..., max_lone_steps: _Optional[int] = ..., seed: _Optional[int] = ..., samples: _Optional[_Iterable[int]] = ..., reason: _Optional[str] = ..., once: bool = ..., model_version: _Optional[int] = ..., draw: _Optional[int] = ..., gradient_noise: bool = ..., parallelized: bool = ...) -> None: ...
 
 class EvaluatorDirective(_message.Message):
     __slots__ = ("revision", "run_id", "task", "every_s", "seed", "batch")
@@ -195,7 +197,14 @@ class EvaluatorDirective(_message.Message):
     def __init__(self, revision: _Optional[int] = ..., run_id: _Optional[str] = ..., task: _Optional[_Union[RunTask, _Mapping]] = ..., every_s: _Optional[float] = ..., seed: _Optional[int] = ..., batch: _Optional[int] = ...) -> None: ...
 
 class ServerDirective(_message.Message):
-    __slots__ = ("revision", "run_id", "generation", "gate", "fold", "cohort", "membership_window_s", "lease_s", "checkpoint_every_s", "task", "initial_model", "finished", "groups", "once", "resume")
+    __slots__ = ("revision", "run_id", "generation", "gate", "fold", "cohort", "membership_window_s", "lease_s", "checkpoint_every_s", "task", "initial_model", "finished", "groups", "once", "resume", "shares", "seed")
+    class SharesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     REVISION_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
@@ -211,6 +220,8 @@ class ServerDirective(_message.Message):
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     ONCE_FIELD_NUMBER: _ClassVar[int]
     RESUME_FIELD_NUMBER: _ClassVar[int]
+    SHARES_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
     revision: int
     run_id: str
     generation: int
@@ -226,7 +237,9 @@ class ServerDirective(_message.Message):
     groups: _containers.RepeatedCompositeFieldContainer[Group]
     once: bool
     resume: Resume
-    def __init__(self, revision: _Optional[int] = ..., run_id: _Optional[str] = ..., generation: _Optional[int] = ..., gate: _Optional[_Union[Gate, _Mapping]] = ..., fold: _Optional[_Union[Fold, _Mapping]] = ..., cohort: _Optional[_Iterable[str]] = ..., membership_window_s: _Optional[float] = ..., lease_s: _Optional[float] = ..., checkpoint_every_s: _Optional[float] = ..., task: _Optional[_Union[RunTask, _Mapping]] = ..., initial_model: _Optional[str] = ..., finished: bool = ..., groups: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., once: bool = ..., resume: _Optional[_Union[Resume, _Mapping]] = ...) -> None: ...
+    shares: _containers.ScalarMap[str, int]
+    seed: int
+    def __init__(self, revision: _Optional[int] = ..., run_id: _Optional[str] = ..., generation: _Optional[int] = ..., gate: _Optional[_Union[Gate, _Mapping]] = ..., fold: _Optional[_Union[Fold, _Mapping]] = ..., cohort: _Optional[_Iterable[str]] = ..., membership_window_s: _Optional[float] = ..., lease_s: _Optional[float] = ..., checkpoint_every_s: _Optional[float] = ..., task: _Optional[_Union[RunTask, _Mapping]] = ..., initial_model: _Optional[str] = ..., finished: bool = ..., groups: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., once: bool = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., shares: _Optional[_Mapping[str, int]] = ..., seed: _Optional[int] = ...) -> None: ...
 
 class Resume(_message.Message):
     __slots__ = ("version", "trainers")

@@ -1,8 +1,9 @@
 from offbeat.v1 import common_pb2 as _common_pb2
+from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from typing import ClassVar as _ClassVar, Mapping as _Mapping, Optional as _Optional, Union as _Union
+from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
@@ -169,6 +170,44 @@ class ModelPart(_message.Message):
     header: ModelHeader
     part: _common_pb2.Part
     def __init__(self, header: _Optional[_Union[ModelHeader, _Mapping]] = ..., part: _Optional[_Union[_common_pb2.Part, _Mapping]] = ...) -> None: ...
+
+class SamplesRequest(_message.Message):
+    __slots__ = ("run_id", "worker", "incarnation", "generation")
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    run_id: str
+    worker: str
+    incarnation: str
+    generation: int
+    def __init__(self, run_id: _Optional[str] = ..., worker: _Optional[str] = ..., incarnation: _Optional[str] = ..., generation: _Optional[int] = ...) -> None: ...
+
+class SamplesHeader(_message.Message):
+    __slots__ = ("run_id", "generation", "count", "fields", "digest", "total_bytes", "held_s")
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    FIELDS_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_BYTES_FIELD_NUMBER: _ClassVar[int]
+    HELD_S_FIELD_NUMBER: _ClassVar[int]
+    run_id: str
+    generation: int
+    count: int
+    fields: _containers.RepeatedCompositeFieldContainer[_common_pb2.TensorSpec]
+    digest: str
+    total_bytes: int
+    held_s: float
+    def __init__(self, run_id: _Optional[str] = ..., generation: _Optional[int] = ..., count: _Optional[int] = ..., fields: _Optional[_Iterable[_Union[_common_pb2.TensorSpec, _Mapping]]] = ..., digest: _Optional[str] = ..., total_bytes: _Optional[int] = ..., held_s: _Optional[float] = ...) -> None: ...
+
+class SamplesPart(_message.Message):
+    __slots__ = ("header", "part")
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    PART_FIELD_NUMBER: _ClassVar[int]
+    header: SamplesHeader
+    part: _common_pb2.Part
+    def __init__(self, header: _Optional[_Union[SamplesHeader, _Mapping]] = ..., part: _Optional[_Union[_common_pb2.Part, _Mapping]] = ...) -> None: ...
 
 class RenewRequest(_message.Message):
     __slots__ = ("run_id", "worker", "incarnation")

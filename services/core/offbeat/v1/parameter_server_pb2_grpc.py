@@ -49,6 +49,11 @@ class ParameterServerStub(object):
                 request_serializer=offbeat_dot_v1_dot_parameter__server__pb2.CommitPart.SerializeToString,
                 response_deserializer=offbeat_dot_v1_dot_parameter__server__pb2.ModelPart.FromString,
                 _registered_method=True)
+        self.Samples = channel.unary_stream(
+                '/offbeat.v1.ParameterServer/Samples',
+                request_serializer=offbeat_dot_v1_dot_parameter__server__pb2.SamplesRequest.SerializeToString,
+                response_deserializer=offbeat_dot_v1_dot_parameter__server__pb2.SamplesPart.FromString,
+                _registered_method=True)
         self.Renew = channel.unary_unary(
                 '/offbeat.v1.ParameterServer/Renew',
                 request_serializer=offbeat_dot_v1_dot_parameter__server__pb2.RenewRequest.SerializeToString,
@@ -87,6 +92,15 @@ class ParameterServerServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Samples(self, request, context):
+        """The samples that a worker is dealt in a generation, where the server holds the data set
+        (parallelized). Asked for again, they are the same ones. A server that has not heard of the
+        generation yet waits a moment for it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Renew(self, request, context):
         """Keeps the lease of a trainer between commits; sent off the training thread.
         """
@@ -118,6 +132,11 @@ def add_ParameterServerServicer_to_server(servicer, server):
                     servicer.Commit,
                     request_deserializer=offbeat_dot_v1_dot_parameter__server__pb2.CommitPart.FromString,
                     response_serializer=offbeat_dot_v1_dot_parameter__server__pb2.ModelPart.SerializeToString,
+            ),
+            'Samples': grpc.unary_stream_rpc_method_handler(
+                    servicer.Samples,
+                    request_deserializer=offbeat_dot_v1_dot_parameter__server__pb2.SamplesRequest.FromString,
+                    response_serializer=offbeat_dot_v1_dot_parameter__server__pb2.SamplesPart.SerializeToString,
             ),
             'Renew': grpc.unary_unary_rpc_method_handler(
                     servicer.Renew,
@@ -211,6 +230,33 @@ class ParameterServer(object):
             '/offbeat.v1.ParameterServer/Commit',
             offbeat_dot_v1_dot_parameter__server__pb2.CommitPart.SerializeToString,
             offbeat_dot_v1_dot_parameter__server__pb2.ModelPart.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Samples(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/offbeat.v1.ParameterServer/Samples',
+            offbeat_dot_v1_dot_parameter__server__pb2.SamplesRequest.SerializeToString,
+            offbeat_dot_v1_dot_parameter__server__pb2.SamplesPart.FromString,
             options,
             channel_credentials,
             insecure,

@@ -22,7 +22,7 @@ class Report(_message.Message):
     def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., worker: _Optional[_Union[WorkerReport, _Mapping]] = ..., evaluator: _Optional[_Union[EvaluatorReport, _Mapping]] = ..., server: _Optional[_Union[ServerReport, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("role", "name", "incarnation", "offbeat_version", "device", "tasks", "shard", "shards")
+    __slots__ = ("role", "name", "incarnation", "offbeat_version", "device", "tasks", "shard", "shards", "samples")
     class TasksEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -38,6 +38,7 @@ class Hello(_message.Message):
     TASKS_FIELD_NUMBER: _ClassVar[int]
     SHARD_FIELD_NUMBER: _ClassVar[int]
     SHARDS_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
     role: _common_pb2.Role
     name: str
     incarnation: str
@@ -46,7 +47,8 @@ class Hello(_message.Message):
     tasks: _containers.ScalarMap[str, str]
     shard: int
     shards: int
-    def __init__(self, role: _Optional[_Union[_common_pb2.Role, str]] = ..., name: _Optional[str] = ..., incarnation: _Optional[str] = ..., offbeat_version: _Optional[str] = ..., device: _Optional[_Union[DeviceInfo, _Mapping]] = ..., tasks: _Optional[_Mapping[str, str]] = ..., shard: _Optional[int] = ..., shards: _Optional[int] = ...) -> None: ...
+    samples: int
+    def __init__(self, role: _Optional[_Union[_common_pb2.Role, str]] = ..., name: _Optional[str] = ..., incarnation: _Optional[str] = ..., offbeat_version: _Optional[str] = ..., device: _Optional[_Union[DeviceInfo, _Mapping]] = ..., tasks: _Optional[_Mapping[str, str]] = ..., shard: _Optional[int] = ..., shards: _Optional[int] = ..., samples: _Optional[int] = ...) -> None: ...
 
 class DeviceInfo(_message.Message):
     __slots__ = ("machine", "compute", "compute_reason", "threads", "torch_version")
@@ -63,7 +65,7 @@ class DeviceInfo(_message.Message):
     def __init__(self, machine: _Optional[str] = ..., compute: _Optional[str] = ..., compute_reason: _Optional[str] = ..., threads: _Optional[int] = ..., torch_version: _Optional[str] = ...) -> None: ...
 
 class WorkerReport(_message.Message):
-    __slots__ = ("run_id", "phase", "error", "steps", "samples", "commits", "train_loss", "step_s", "commit_s", "hold_s", "time", "revision", "steps_since_pull", "shard_samples", "final", "sent_bytes", "received_bytes", "retries", "pull_s", "gradient_square", "gradient_variance", "gradient_pairs", "max_batch")
+    __slots__ = ("run_id", "phase", "error", "steps", "samples", "commits", "train_loss", "step_s", "commit_s", "hold_s", "time", "revision", "steps_since_pull", "shard_samples", "final", "sent_bytes", "received_bytes", "retries", "pull_s", "gradient_square", "gradient_variance", "gradient_pairs", "max_batch", "fetched_samples", "fetch_s")
     class Phase(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         PHASE_UNSPECIFIED: _ClassVar[WorkerReport.Phase]
@@ -103,6 +105,8 @@ class WorkerReport(_message.Message):
     GRADIENT_VARIANCE_FIELD_NUMBER: _ClassVar[int]
     GRADIENT_PAIRS_FIELD_NUMBER: _ClassVar[int]
     MAX_BATCH_FIELD_NUMBER: _ClassVar[int]
+    FETCHED_SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    FETCH_S_FIELD_NUMBER: _ClassVar[int]
     run_id: str
     phase: WorkerReport.Phase
     error: str
@@ -126,7 +130,9 @@ class WorkerReport(_message.Message):
     gradient_variance: float
     gradient_pairs: int
     max_batch: int
-    def __init__(self, run_id: _Optional[str] = ..., phase: _Optional[_Union[WorkerReport.Phase, str]] = ..., error: _Optional[str] = ..., steps: _Optional[int] = ..., samples: _Optional[int] = ..., commits: _Optional[int] = ..., train_loss: _Optional[float] = ..., step_s: _Optional[float] = ..., commit_s: _Optional[float] = ..., hold_s: _Optional[float] = ..., time: _Optional[_Union[Shares, _Mapping]] = ..., revision: _Optional[int] = ..., steps_since_pull: _Optional[int] = ..., shard_samples: _Optional[int] = ..., final: bool = ..., sent_bytes: _Optional[int] = ..., received_bytes: _Optional[int] = ..., retries: _Optional[int] = ..., pull_s: _Optional[float] = ..., gradient_square: _Optional[float] = ..., gradient_variance: _Optional[float] = ..., gradient_pairs: _Optional[int] = ..., max_batch: _Optional[int] = ...) -> None: ...
+    fetched_samples: int
+    fetch_s: float
+    def __init__(self, run_id: _Optional[str] = ..., phase: _Optional[_Union[WorkerReport.Phase, str]] = ..., error: _Optional[str] = ..., steps: _Optional[int] = ..., samples: _Optional[int] = ..., commits: _Optional[int] = ..., train_loss: _Optional[float] = ..., step_s: _Optional[float] = ..., commit_s: _Optional[float] = ..., hold_s: _Optional[float] = ..., time: _Optional[_Union[Shares, _Mapping]] = ..., revision: _Optional[int] = ..., steps_since_pull: _Optional[int] = ..., shard_samples: _Optional[int] = ..., final: bool = ..., sent_bytes: _Optional[int] = ..., received_bytes: _Optional[int] = ..., retries: _Optional[int] = ..., pull_s: _Optional[float] = ..., gradient_square: _Optional[float] = ..., gradient_variance: _Optional[float] = ..., gradient_pairs: _Optional[int] = ..., max_batch: _Optional[int] = ..., fetched_samples: _Optional[int] = ..., fetch_s: _Optional[float] = ...) -> None: ...
 
 class Shares(_message.Message):
     __slots__ = ("compute_s", "paced_s", "commit_s", "wait_s")

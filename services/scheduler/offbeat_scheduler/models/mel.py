@@ -8,22 +8,26 @@ asynchronously (`mel_async.py`), with one tau for all (`mel_sync.py`), or with e
 *Ours*: coefficients are measured, not computed from clock rates and links, and the allocation is solved anew
 for each cycle. A learner's first cycle is its benchmark: one pass over a few batches, which counts like any
 other. Nobody is waited for: the cycle closes a tenth after T. Who is late goes on under the new cycle's
-allotment, with the passes that it has made, and commits in that cycle. Who has no update in a cycle
-rests, and is told why; after some cycles it is measured anew.
+allotment (parallelized: on the new cycle's samples), with the passes that it has made, and commits in that
+cycle. Who has no update in a cycle rests, and is told why; after some cycles it is measured anew.
+
+Federated, a learner's samples are its own. Parallelized, the parameter server's data set is dealt anew in
+each cycle: all of it, unless `samples` says less, or less fits the cycle.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections import defaultdict
-from dataclasses import dataclass
-from typing import cast
+from dataclasses import dataclass, replace
+from typing import Literal, cast
 
-import numpy as np
 from pydantic import Field, model_validator
 
 from offbeat_core.config import MOST_32, RunSettings, Settings
-from offbeat_scheduler.allocation import Allocation, Integer, Problem, Scheme, solve
+from offbeat_core.errors import OffbeatError
+from offbeat_scheduler.allocation import Allocation, Integer, Scheme
+from offbeat_scheduler.models.allotting import Part, allocate, filling
 from offbeat_scheduler.models.barrier import window_s
 from offbeat_scheduler.models.learners import Learner
 from offbeat_scheduler.sync import Allotment, Device, Fleet, Fold, Gate, Passes, Plan, SyncModel, Trigger
@@ -34,20 +38,21 @@ GRACE = 0.1
 FIRST_BATCHES = 8
 """What a learner's first pass is over."""
 
-MOST_FULL_CYCLE = 200
-"""The full-cycle rule may take seconds for a thousand learners, in which the scheduler hears nobody."""
-
-MOST_PASSES = 2000
-"""Where a learner could make more passes than this, the full-cycle rule has too many ways to choose from;
-with so many passes the maximal rule leaves next to no time idle."""
-
 SHARE = 0.5
 """Of the samples that the learners hold, so many are trained on in a cycle: there is room to shift them."""
+
+FIRST_TRANSFER = 0.5
+"""Of the first cycle, what the transfer of its samples may take, where that is known."""
 
 
 class MELOptions(Settings):
     """What the three models have in common."""
 
+    mode: Literal["federated", "parallelized"] = Field(
+        "federated",
+        description="Whose samples are trained on. federated: each learner's own. parallelized: those of the "
+        "parameter server, which deals its data set (`samples` of offbeat-ps) anew in each cycle.",
+    )
     cycle_s: float | None = Field(
         None, gt=0, description="T, seconds in a cycle. Default: the run's check_period_s."
     )
@@ -56,13 +61,13 @@ class MELOptions(Settings):
         ge=1,
         le=MOST_32,
         description="d, all learners' samples in a cycle. Default: about half of what they hold, such that "
-        "all can work the full cycle.",
+        "all can work the full cycle; parallelized: the whole data set.",
     )
     min_samples: int | None = Field(
         None, ge=1, le=MOST_32, description="A learner's samples at least. Default: one batch."
     )
     max_samples: int | None = Field(
-        None, ge=1, le=MOST_32, description="At most. Default: all that it holds."
+        None, ge=1, le=MOST_32, description="At most. Default: all that it holds; parallelized: no bound."
     )
 
     @model_validator(mode="after")
@@ -77,13 +82,14 @@ class MELOptions(Settings):
 
 @dataclass(frozen=True)
 class _Cycle:
-    """What was allotted for one cycle, by learner. `reasons`: why someone rests in it."""
+    """What was allotted for one cycle, by learner. `reasons`: why someone rests; `note`: of them all."""
 
     number: int
     tau: dict[str, int]
     samples: dict[str, int]
     reasons: dict[str, str]
     allotment: Allotment | None = None
+    note: str = ""
 
 
 class MEL(SyncModel):
@@ -109,7 +115,13 @@ class MEL(SyncModel):
         """The rule for whole numbers."""
         return "maximal"
 
+    @property
+    def parallelized(self) -> bool:
+        return self._options.mode == "parallelized"
+
     def decide(self, fleet: Fleet) -> Plan:
+        if self.parallelized:
+            self._check_data(fleet)
         if fleet.devices and (fleet.closed or self._is_over(fleet)):
             for name, device in fleet.devices.items():
                 if name in self._cycle.tau:
@@ -132,6 +144,7 @@ class MEL(SyncModel):
         cycle = self._cycle
         present = sorted(cycle.tau.keys() & fleet.devices.keys())
         notes = tuple(cycle.reasons[name] for name in sorted(cycle.reasons.keys() & fleet.devices.keys()))
+        notes += (cycle.note,) if cycle.note else ()
         if not present:  # no gate, for nobody's commit could close it
             return Plan(
                 {},
@@ -150,6 +163,7 @@ class MEL(SyncModel):
             resting=frozenset(fleet.devices) - set(present),
             round=cycle.number,
             samples={name: cycle.samples[name] for name in present},
+            shares=cycle.samples if self.parallelized else {},
             membership_window_s=window_s(self.run.check_period_s, self._cycle_s),
             interval_s=self._cycle_s,
             allotment=cycle.allotment,
@@ -160,119 +174,104 @@ class MEL(SyncModel):
 
     def _allot(self, fleet: Fleet) -> _Cycle:
         """Newcomers are measured; all others get what the solver says."""
-        number = self._cycle.number + 1
-        tau: dict[str, int] = {}
-        samples: dict[str, int] = {}
-        reasons: dict[str, str] = {}
-        known: dict[str, tuple[Device, Learner]] = {}
-        for name, device in sorted(fleet.devices.items()):
+        cycle = _Cycle(self._cycle.number + 1, {}, {}, {})
+        parts: dict[str, Part] = {}
+        for place, (name, device) in enumerate(sorted(fleet.devices.items())):
             learner = self._learners[name]
-            if learner.compute_s is None:
-                tau[name] = 1
-                samples[name] = max(1, min(FIRST_BATCHES * self.run.training.batch, _held(device)))
-            elif reason := self._too_slow(name, device, learner):
-                reasons[name] = reason
+            least, most = self._bounds(device, fleet)
+            if self.parallelized and place >= fleet.samples:
+                cycle.reasons[name] = f"{name} rests in this cycle: the data set has {fleet.samples} samples"
+            elif learner.compute_s is None:
+                first = self._first(device, fleet, learner)
+                if first >= min(least, FIRST_BATCHES * self.run.training.batch):
+                    cycle.tau[name], cycle.samples[name] = 1, first
+                else:
+                    cycle.reasons[name] = self._too_slow(name, first, least, learner)
             else:
-                known[name] = (device, learner)
-        if not known:
-            return _Cycle(number, tau, samples, reasons)
-        allocation = self._solve(known)
+                part = Part(learner.compute_s, learner.transfer_s, learner.fixed_s, least, most)
+                if (fit := part.fitting(self._cycle_s)) >= least:
+                    parts[name] = part
+                else:
+                    cycle.reasons[name] = self._too_slow(name, fit, least, learner)
+        if not parts:
+            return cycle
+        wanted = self._wanted(fleet, parts, cycle)
+        allocation = allocate(parts, self._cycle_s, wanted, self.scheme, self.integer)
         for name, updates, count in zip(
             allocation.problem.names, allocation.tau.tolist(), allocation.samples.tolist(), strict=True
         ):
             if updates >= 1:
-                tau[name], samples[name] = min(int(updates), MOST_32), int(count)
+                cycle.tau[name], cycle.samples[name] = min(int(updates), MOST_32), int(count)
             else:
-                reasons[name] = (
+                cycle.reasons[name] = (
                     f"{name} rests in this cycle: in {self._cycle_s:g} s it makes no update on {count} "
                     "samples; give a longer cycle_s, or fewer samples"
                 )
-        return _Cycle(
-            number,
-            tau,
-            samples,
-            reasons,
-            Allotment(
-                cycle_s=self._cycle_s,
-                busy_s=dict(zip(allocation.problem.names, allocation.cycle_time_s.tolist(), strict=True)),
-                max_staleness=float(allocation.max_staleness or 0),
-                average_staleness=float(allocation.average_staleness or 0),
-                idle_share=float(allocation.idle_share or 0),
-            ),
-        )
+        return replace(cycle, allotment=self._promised(allocation), note=self._short_of(wanted, allocation))
 
-    def _bounds(self, device: Device) -> tuple[int, int]:
-        """d_l and d_u of a learner: as the options say, and no more than it holds."""
-        held = _held(device)
-        least = min(self._options.min_samples or self.run.training.batch, held)
-        return least, max(least, min(self._options.max_samples or held, held))
-
-    def _most(self, device: Device, learner: Learner) -> int:
-        """Samples on which it makes at least one update in a cycle."""
-        return min(int(self._room(learner) + 1e-9), self._bounds(device)[1])
-
-    def _room(self, learner: Learner) -> float:
-        """Samples times updates that fit the cycle."""
-        assert learner.compute_s is not None
-        return max(0.0, self._cycle_s - learner.fixed_s) / learner.compute_s
-
-    def _too_slow(self, name: str, device: Device, learner: Learner) -> str:
-        least = self._bounds(device)[0]
-        if (most := self._most(device, learner)) >= least:
+    def _short_of(self, wanted: int, allocation: Allocation) -> str:
+        """Are fewer of the parameter server's samples dealt than were to be?"""
+        dealt = allocation.problem.samples
+        if not self.parallelized or dealt >= wanted or self._options.max_samples:
             return ""
         return (
-            f"{name} rests in this cycle: in {self._cycle_s:g} s it makes an update on {most} samples at "
-            f"most, and {least} are the least; give a longer cycle_s, or a smaller min_samples"
+            f"a cycle of {self._cycle_s:g} s has room for {dealt} of {wanted} samples; give a longer cycle_s"
         )
 
-    def _solve(self, known: dict[str, tuple[Device, Learner]]) -> Allocation:
-        bounds = [self._bounds(device) for device, _ in known.values()]
-        least = sum(low for low, _ in bounds)
-        most = sum(self._most(device, learner) for device, learner in known.values())
-        wanted = self._options.samples or self._fitting(known)
-        problem = Problem(
-            names=tuple(known),
-            compute=np.array([learner.compute_s for _, learner in known.values()]),
-            transfer=np.zeros(len(known)),
-            fixed=np.array([learner.fixed_s for _, learner in known.values()]),
-            min_samples=np.array([low for low, _ in bounds]),
-            max_samples=np.array([high for _, high in bounds]),
-            # What can be done: more would leave the whole fleet without an allocation.
-            samples=max(least, min(wanted, most)),
+    def _promised(self, allocation: Allocation) -> Allotment:
+        return Allotment(
             cycle_s=self._cycle_s,
+            busy_s=dict(zip(allocation.problem.names, allocation.cycle_time_s.tolist(), strict=True)),
+            max_staleness=float(allocation.max_staleness or 0),
+            average_staleness=float(allocation.average_staleness or 0),
+            idle_share=float(allocation.idle_share or 0),
         )
-        integer = self.integer
-        passes = max(
-            self._room(learner) / low for (_, learner), (low, _) in zip(known.values(), bounds, strict=True)
+
+    def _bounds(self, device: Device, fleet: Fleet) -> tuple[int, int]:
+        """d_l and d_u of a learner: as the options say, and no more than it holds, or than can be dealt."""
+        held = max(1, fleet.samples if self.parallelized else device.shard_samples)
+        even = max(1, held // len(fleet.devices)) if self.parallelized else held
+        least = min(self._options.min_samples or self.run.training.batch, even)
+        return least, max(least, min(self._options.max_samples or held, held))
+
+    def _first(self, device: Device, fleet: Fleet, learner: Learner) -> int:
+        """Samples of a learner's first pass. One whose samples never came in time is given fewer."""
+        batches = FIRST_BATCHES * self.run.training.batch
+        if not self.parallelized:
+            return max(1, min(batches, device.shard_samples))
+        first = min(batches, max(1, fleet.samples // len(fleet.devices)))
+        if not learner.transfer_s:
+            return first
+        room_s = FIRST_TRANSFER * max(0.0, self._cycle_s - learner.fixed_s)
+        return min(first, int(room_s / learner.transfer_s))
+
+    def _wanted(self, fleet: Fleet, parts: dict[str, Part], cycle: _Cycle) -> int:
+        """d, of those learners that are known."""
+        if self.parallelized:
+            left = fleet.samples - sum(cycle.samples.values())
+            return min(self._options.samples or left, left)
+        held = sum(max(1, fleet.devices[name].shard_samples) for name in parts)
+        return self._options.samples or filling(parts, self._cycle_s, SHARE * held)
+
+    def _too_slow(self, name: str, most: int, least: int, learner: Learner) -> str:
+        travels = ""
+        if self.parallelized:
+            travels = (
+                f" (the model travels for {learner.fixed_s:.3g} s, a sample for {learner.transfer_s:.3g} s)"
+            )
+        return (
+            f"{name} rests in this cycle: in {self._cycle_s:g} s it makes an update on {most} samples at "
+            f"most, and {least} are the least{travels}; give a longer cycle_s, or a smaller min_samples"
         )
-        if len(known) > MOST_FULL_CYCLE or passes > MOST_PASSES:
-            integer = "maximal"
-        found = solve(problem, self.scheme, integer, clock=_no_clock)
-        # Windows of the full-cycle rule may leave gaps, and equal samples may break a bound.
-        return found if found.feasible else solve(problem, "async", "maximal", clock=_no_clock)
 
-    def _fitting(self, known: dict[str, tuple[Device, Learner]]) -> int:
-        """A d with which everybody can work the full cycle: the same tau for all, and one more for whom the
-        samples that it may have don't fill the cycle with it. Of these, the nearest to `SHARE`."""
-        high = np.array([self._bounds(device)[1] for device, _ in known.values()], float)
-        room = np.array([self._room(learner) for _, learner in known.values()])
-        goal = SHARE * sum(_held(device) for device, _ in known.values())
-        needed = np.maximum(np.ceil(room / high), 1.0)
-
-        def total(tau: int) -> int:
-            return int(np.floor(room / np.maximum(tau, needed) + 1e-9).sum())
-
-        low, high_tau = 1, 2 + int(room.sum() / goal)  # total(high_tau) < goal
-        while high_tau - low > 1:
-            middle = (low + high_tau) // 2
-            low, high_tau = (middle, high_tau) if total(middle) >= goal else (low, middle)
-        return max(1, min((total(low), total(high_tau)), key=lambda d: abs(d - goal)))
-
-
-def _held(device: Device) -> int:
-    return max(1, device.shard_samples)
-
-
-def _no_clock() -> float:
-    """A plan must not depend on how long it took to make."""
-    return 0.0
+    def _check_data(self, fleet: Fleet) -> None:
+        if not fleet.samples:
+            raise OffbeatError(
+                "mode: parallelized: the parameter server holds no data set", "start it with samples: FILE"
+            )
+        for option in ("samples", "min_samples"):
+            if (value := getattr(self._options, option) or 0) > fleet.samples:
+                raise OffbeatError(
+                    f"{option}: {value} are more than the {fleet.samples} that the parameter server holds",
+                    f"give a smaller {option}",
+                )
