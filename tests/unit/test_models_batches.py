@@ -261,6 +261,29 @@ def test_a_device_that_hangs_keeps_nobody_from_a_batch_under_a_bound() -> None:
     assert abs(tau[0] - tau[1]) <= 1.5
 
 
+def notes(fleet: World) -> str:
+    return " ".join(
+        fleet.batches.notes(fleet.batches.allotment(fleet.fleet(), fleet.interval_s), fleet.now_s)
+    )
+
+
+def test_a_bound_that_batches_cannot_keep_is_said_with_the_two_devices_that_are_apart() -> None:
+    fleet = world({"pi": (1.0, 0.01), "mid": (0.0, 0.002), "quick": (0.0, 0.0005)}, max_staleness=1)
+    fleet.run(100)
+    for word in ("max_staleness: 1", "pi makes the fewest", "the most"):
+        assert word in notes(fleet)
+    kept = world({"a": (0.0, 0.01), "b": (0.0, 0.005)}, max_staleness=4)
+    kept.run(100)
+    assert notes(kept) == ""
+
+
+def test_a_noise_scale_that_cannot_be_measured_is_said() -> None:
+    fleet = world({"a": (0.0, 0.01)})
+    fleet.measures = False
+    fleet.run(100)
+    assert "no device could compare two gradients" in notes(fleet)
+
+
 # ---- in a run's file ---------------------------------------------------------------------
 
 

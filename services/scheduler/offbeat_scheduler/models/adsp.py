@@ -266,6 +266,7 @@ class ADSP(SyncModel):
         segment = self._segment or Segment(self._period_s, 1)
         wake_at_s = self._start_s + segment.duration_s
         own = self._batches
+        allotment = own.allotment(fleet, segment.interval_s) if own is not None else None
         if not pace.measured or (own is not None and not own.settled):
             wake_at_s = min(wake_at_s, fleet.now_s + LOOK_AGAIN_S)
         return Plan(
@@ -275,7 +276,7 @@ class ADSP(SyncModel):
             batches=own.batches() if own is not None else {},
             rates=own.rates() if own is not None else {},
             gradient_noise=own is not None,
-            allotment=own.allotment(fleet, segment.interval_s) if own is not None else None,
+            allotment=allotment,
             overlap=self._options.overlap,
             membership_window_s=max(2 * self._period_s, 3 * segment.interval_s),
             searching=self.search.searching,
@@ -283,7 +284,10 @@ class ADSP(SyncModel):
             interval_s=segment.interval_s,
             probes=self.search.probes,
             wake_at_s=max(wake_at_s, fleet.now_s) if fleet.devices else None,
-            notes=tuple(self._notes.values()),
+            notes=(
+                *self._notes.values(),
+                *(own.notes(allotment, fleet.now_s) if own is not None else ()),
+            ),
         )
 
     def _note(self, fleet: Fleet, pace: Pace, segment: Segment) -> None:

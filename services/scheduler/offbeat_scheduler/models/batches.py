@@ -59,6 +59,9 @@ LEAST_GAIN = 0.01
 MOST_NOISE = 1e9
 """Samples: beyond that all batches are alike."""
 
+ABOUT = 0.5
+"""A bound on staleness is kept to within half a local update: batches are whole."""
+
 PATIENCE_PERIODS = 3
 """For so many check periods the choice under a bound on staleness waits for a curve that is not known."""
 
@@ -217,6 +220,24 @@ class Batches:
             average_staleness=round(average_staleness(tau), 2),
             idle_share=0.0,
             updates=dict(zip(names, tau.tolist(), strict=True)),
+        )
+
+    def notes(self, allotment: Allotment | None, now_s: float) -> tuple[str, ...]:
+        """What keeps the operator's wish from being met. Without figures: those change all the time."""
+        if not self.settled:
+            return ()
+        if self.noise is None and now_s > PATIENCE_PERIODS * self._period_s:
+            return (
+                "allocation: no batch can be chosen, for no device could compare two gradients of the same "
+                "model: with one or two local updates between commits there is no room for it",
+            )
+        bound, updates = self._max_staleness, allotment.updates if allotment is not None else {}
+        if bound is None or not updates or max(updates.values()) - min(updates.values()) <= bound + ABOUT:
+            return ()
+        fewest, most = (least(sorted(updates), key=updates.__getitem__) for least in (min, max))
+        return (
+            f"max_staleness: {bound} can't be kept to by batches alone: {fewest} makes the fewest local "
+            f"updates per interval, {most} the most; give a larger bound, or other bounds of the batch",
         )
 
     # ---- one device --------------------------------------------------------------------
