@@ -118,7 +118,8 @@ class ADSP(SyncModel):
                     f"min_batch: {self.min_batch} is more than max_batch: {self.max_batch}: they are crossed"
                 )
             for name in ("max_staleness", "min_batch", "max_batch", "rate_cap"):
-                if name in self.model_fields_set and not self.allocation:
+                given = getattr(self, name) != type(self).model_fields[name].default
+                if given and not self.allocation:
                     raise ValueError(
                         f"{name}: {getattr(self, name)} is of use with allocation only; add allocation: true"
                     )
