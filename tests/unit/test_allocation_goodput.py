@@ -89,12 +89,11 @@ def test_without_a_cap_or_a_bound_it_is_the_root_of_noise_times_fixed_part() -> 
     assert best(costs, Rule(32, noise=100.0, cap=1e9)).tolist() == [80]
 
 
-def test_the_cap_bounds_learning_rate_and_batch() -> None:
+def test_the_cap_bounds_the_learning_rate_and_not_the_batch() -> None:
     costs = Costs(np.array([1e6]), np.array([0.01]), np.array([1]), np.array([10_000]))
     rule = Rule(32, noise=1e9, cap=3.0)
-    (batch,) = best(costs, rule).tolist()
-    assert batch == pytest.approx(96, abs=1)
-    assert rule.gain(np.array([batch, 10_000])).max() <= 3.0
+    assert best(costs, rule).tolist() == [10_000]
+    assert rule.rate(np.array([16, 64, 10_000])).tolist() == pytest.approx([0.5, 2.0, 3.0], rel=1e-6)
 
 
 @given(st.integers(1, 128), st.floats(1, 1e6))

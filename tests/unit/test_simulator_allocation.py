@@ -59,15 +59,16 @@ def test_without_a_bound_the_spread_is_larger_and_batches_go_with_the_curve():
     assert max(tau.values()) - min(tau.values()) > 6
     assert plan.batches["pi-1"] == plan.batches["pi-2"] == BATCH // 4
     assert plan.batches["jetson-1"] > BATCH < plan.batches["jetson-2"]
-    assert plan.rates["pi-1"] < 1 < plan.rates["jetson-1"] <= 1.5
+    assert plan.rates["pi-1"] < 1
+    assert "jetson-1" not in plan.rates  # the run's rate: it was tuned
     counts = [device.commits for device in result.devices.values()]
     assert max(counts) - min(counts) <= 1
 
 
 def test_a_device_whose_memory_is_small_gets_no_larger_batch():
-    small = [*fleet(0.9)[:3], VirtualDevice("jetson-2", 0.25, 0.2, fixed_s=0.22, max_batch=40)]
+    small = [*fleet(0.9)[:3], VirtualDevice("jetson-2", 0.25, 0.2, fixed_s=0.22, max_batch=80)]
     _, plan, _ = observed(small)
-    assert plan.batches["jetson-2"] == 40 < plan.batches["jetson-1"]
+    assert plan.batches["jetson-2"] == 80 < plan.batches["jetson-1"]
 
 
 @pytest.mark.parametrize("sync", ["adsp", "bsp"])

@@ -11,8 +11,8 @@ samples per second times progress per sample, so up to a constant it is gain(b) 
 sqrt(noise alpha / beta) and falls from there: without a fixed part alpha small batches are best, and where
 the step's time hardly grows with the batch, large ones.
 
-*Ours*: the learning rate has a cap, and what a batch would gain beyond it is not made, so no batch is larger
-than the one that reaches it.
+*Ours*: the learning rate's factor has a cap, 1 by default. A rate that was tuned is near the largest stable
+one, and then a larger batch does more at the same rate than at a larger one (`docs/adsp.md`).
 
 All functions take arrays of shape (devices,).
 """
@@ -65,15 +65,12 @@ class Rule:
     cap: float
 
     def gain(self, batch: np.ndarray) -> np.ndarray:
-        """The learning rate's factor, and the progress of a local update in updates of b0 samples."""
-        gain = batch / self.base * (self.noise + self.base) / (self.noise + batch)
-        return np.minimum(gain, self.cap)
+        """What a local update is worth, in updates of b0 samples."""
+        return batch / self.base * (self.noise + self.base) / (self.noise + batch)
 
-    @property
-    def enough(self) -> float:
-        """The batch that gains as much as the cap allows."""
-        spare = self.noise - (self.cap - 1) * self.base
-        return self.cap * self.base * self.noise / spare if spare > 0 else np.inf
+    def rate(self, batch: np.ndarray) -> np.ndarray:
+        """The learning rate's factor."""
+        return np.minimum(self.gain(batch), self.cap)
 
 
 def best(costs: Costs, rule: Rule) -> np.ndarray:
@@ -126,7 +123,7 @@ def spread(costs: Costs, interval_s: float, batch: np.ndarray) -> float:
 
 def _wanted(costs: Costs, rule: Rule) -> np.ndarray:
     """Each device's best batch, not whole."""
-    best_unbounded = np.minimum(np.sqrt(rule.noise * costs.fixed), rule.enough)
+    best_unbounded = np.sqrt(rule.noise * costs.fixed)
     return np.clip(best_unbounded, costs.least, costs.most)
 
 

@@ -108,7 +108,7 @@ class ADSP(SyncModel):
             description="allocation: at most, memory permitting. Default: 8 times batch.",
         )
         rate_cap: float = Field(
-            1.5, ge=1, description="allocation: the learning rate grows by this factor at most."
+            1.0, ge=1, description="allocation: the learning rate grows by this factor at most."
         )
 
         @model_validator(mode="after")
@@ -169,6 +169,7 @@ class ADSP(SyncModel):
             shown_s=shown_s,
             interval_s=self._segment.interval_s if self._segment is not None else 0.0,
             gains=self._gains(fleet),
+            usual_s=self._batches.usual_s(fleet) if self._batches is not None else {},
         )
 
     def _gains(self, fleet: Fleet) -> Mapping[str, float]:

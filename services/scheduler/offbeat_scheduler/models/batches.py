@@ -25,11 +25,15 @@ from offbeat_scheduler.models.measured import FIRST_STEPS, SETTLE_S, SETTLE_STEP
 from offbeat_scheduler.models.r2sp import APART, StepCost, fixed_part
 from offbeat_scheduler.sync import Allotment, Device, Fleet
 
-WORTH = 1.05
+WORTH = 1.1
 """A batch changes for at least so much more goodput."""
 
 CLOSER = 0.5
 """Or where devices come so many local updates closer."""
+
+WORTH_A_RISK = 1.25
+"""A batch grows beyond the run's for so much more: by how much a larger one is worth more is less sure, as
+the learning rate, tuned for the run's, hardly grows along."""
 
 CHANGED = 1.25
 """A step time that is off by this factor means that the device has changed."""
@@ -195,14 +199,25 @@ class Batches:
         gains = self._gains()
         for name, known in self._known.items():
             if known.other is not None and (step_s := fleet.devices[name].step_s) > 0:
-                before = float(self._rule().gain(np.float64(known.other.batch)))
+                before = float(self._rule().rate(np.float64(known.other.batch)))
                 gains[name] = max(before * step_s / known.other.seconds, LEAST_GAIN)
         return gains
 
     def _gains(self) -> dict[str, float]:
         """Of the batches in force, by device."""
         batch = np.array([known.batch for known in self._known.values()], float)
-        return dict(zip(self._known, self._rule().gain(batch).tolist(), strict=True))
+        return dict(zip(self._known, self._rule().rate(batch).tolist(), strict=True))
+
+    def usual_s(self, fleet: Fleet) -> dict[str, float]:
+        """Seconds that an update of b0 samples takes each device, by its curve; of whom it isn't known, what
+        its own takes."""
+        return {
+            name: (known.fixed + self._base) * known.sample_s
+            if known.fixed is not None
+            else (known.other.seconds if known.other is not None else fleet.devices[name].step_s)
+            for name, known in self._known.items()
+            if name in fleet.devices
+        }
 
     def allotment(self, fleet: Fleet, interval_s: float) -> Allotment | None:
         """What an interval holds; None until all step times are known."""
@@ -331,7 +346,8 @@ class Batches:
         before, bound = goodput(costs, rule, now), self._max_staleness
         if bound is None:
             wanted = best(costs, rule)
-            change = goodput(costs, rule, wanted) >= WORTH * before
+            raises = wanted > np.maximum(now, self._base)
+            change = goodput(costs, rule, wanted) >= np.where(raises, WORTH_A_RISK, WORTH) * before
         else:
             wanted = within(costs, rule, self._interval_s, bound)
             apart, least_apart = (spread(costs, self._interval_s, batch) for batch in (now, wanted))

@@ -93,6 +93,7 @@ def measure(
     shown_s: Mapping[str, float] = _NOTHING,
     interval_s: float = 0.0,
     gains: Mapping[str, float] = _NOTHING,
+    usual_s: Mapping[str, float] = _NOTHING,
 ) -> Pace:
     """The pace of a fleet.
 
@@ -102,6 +103,7 @@ def measure(
             commits are, so what was measured under it says little of a much shorter one.
         gains: by device, how many of the run's usual local updates one of its own is worth, where a
             batch of its own makes that another number than 1. Speeds are in usual ones.
+        usual_s: by such a device, what a usual local update would take it.
     """
     devices = [fleet.devices[name] for name in sorted(fleet.devices)]
     step = _filled([device.step_s for device in devices])
@@ -113,7 +115,13 @@ def measure(
         held=hold if overlap else commit,
         delay=commit if overlap else np.zeros_like(commit),
     )
-    floor_s, limited_by, hopeless = _floor(devices, fleet.server_s, check_period_s, shown_s)
+    # At least a usual local update: with a small batch a commit could come after next to no progress,
+    # and commits would take most of the time.
+    needs = {
+        device.name: max(need_s(device), usual_s.get(device.name, 0.0) + device.commit_s)
+        for device in devices
+    }
+    floor_s, limited_by, hopeless = _floor(needs, fleet.server_s, check_period_s, shown_s)
     if floor_s < interval_s / SHRINK:
         floor_s, limited_by = interval_s / SHRINK, ""
     return Pace(
@@ -127,9 +135,7 @@ def measure(
         limited_by=limited_by,
         hopeless=hopeless,
         step_s={
-            device.name: device.step_s / gains.get(device.name, 1.0)
-            for device in devices
-            if device.step_s > 0
+            device.name: usual_s.get(device.name, device.step_s) for device in devices if device.step_s > 0
         },
         travel_s=float((step / gain + commit).mean() / 2) if devices else 0.0,
     )
@@ -143,16 +149,15 @@ def _filled(values: Sequence[float]) -> np.ndarray:
 
 
 def _floor(
-    devices: Sequence[Device], server_s: float, check_period_s: float, shown_s: Mapping[str, float]
+    measured: Mapping[str, float], server_s: float, check_period_s: float, shown_s: Mapping[str, float]
 ) -> tuple[float, str, tuple[str, ...]]:
-    measured = {device.name: need_s(device) for device in devices}
     needs = {name: max(need, shown_s.get(name, 0.0)) for name, need in measured.items()}
     needs = {name: need for name, need in needs.items() if need > 0}
     middle = statistics.median(needs.values()) if needs else 0.0
     hopeless = tuple(
         name for name, need in needs.items() if need > check_period_s or need > HOPELESS_TIMES_MEDIAN * middle
     )
-    hub_s = len(devices) * server_s / HUB_UTILISATION
+    hub_s = len(measured) * server_s / HUB_UTILISATION
     kept = {name: need for name, need in needs.items() if name not in hopeless}
     slowest = max(kept, key=lambda name: kept[name], default="")
     limits = {
