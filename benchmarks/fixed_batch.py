@@ -29,7 +29,7 @@ class FixedBatch(ADSP):
         times: float = Field(1.0, gt=0, description="Their batch in the run's.")
         scaling: Literal["gain", "linear", "none"] = Field(
             "gain",
-            description="Of their learning rate: by the gain, as the allocation does it; linear; none.",
+            description="Of their learning rate: by the gain; linear; none.",
         )
         cap: float = Field(1.5, ge=1, description="Of its factor.")
 
@@ -64,4 +64,4 @@ class FixedBatch(ADSP):
             return min(self._batch / self._base, self._fixed.cap)
         assert self._noise is not None
         # Rounded: it is told to devices, and the noise scale is measured all the time.
-        return round(float(Rule(self._base, self._noise, self._fixed.cap).gain(np.float64(self._batch))), 1)
+        return round(float(Rule(self._base, self._noise, self._fixed.cap).rate(np.float64(self._batch))), 1)

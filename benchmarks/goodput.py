@@ -6,7 +6,7 @@ with a fixed part of nine tenths there, as where a kernel's launch is most of a 
 
 The learning rate is tuned for ADSP without allocation, at each H with alpha = 0, seeds of its own; all others
 take it, scaled by their rule. Fixed batches: 2 and 4 times the run's on the fast half, with the learning
-rate scaled by the allocation's own rule (the gain, at most 1.5), linearly (at most 3), or not at all; and a
+rate scaled by the gain (at most 1.5), linearly (at most 3), or not at all; and a
 quarter of the run's on all devices. Measure: virtual seconds until the mean of the last 10 losses is 0.5.
 """
 
