@@ -79,6 +79,11 @@ class Directive:
     rate: float = 1.0  # of the run's learning rate
     gradient_noise: bool = False  # measure it
 
+    @property
+    def even(self) -> bool:
+        """Is each pass divided into batches of about equal size, for a commit ends it?"""
+        return isinstance(self.rule, Passes)
+
 
 def rule_of(trigger: sync.Trigger) -> Rule:
     """A plan's trigger as the worker knows it; virtual devices have one clock."""

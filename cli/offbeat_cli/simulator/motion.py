@@ -18,7 +18,6 @@ from offbeat_cli.simulator.devices import Directive, Part, Trainer, Transfer
 from offbeat_cli.simulator.hub import Answer, Hub
 from offbeat_cli.simulator.workloads import Workload
 from offbeat_core.clock import VirtualClock
-from offbeat_worker.trigger import Passes
 
 SHORTEST_S = 1e-6
 """What a commit takes at least, in what the scheduler hears: 0 would mean that it is not yet known."""
@@ -136,7 +135,7 @@ class Motion:
         trainer.passes = done.passes
         trainer.pending_steps += 1
         trainer.pending_samples += done.samples
-        even = isinstance(trainer.directive.rule, Passes) if trainer.directive else False
+        even = trainer.directive is not None and trainer.directive.even
         if share >= 1 or even or not trainer.step_time.value:
             trainer.step_time.add(seconds)  # a smaller one at a pass's end says nothing of the others
         if math.isfinite(done.loss):

@@ -26,7 +26,6 @@ from offbeat_worker.batches import Order, fetcher
 from offbeat_worker.flat import FlatModel
 from offbeat_worker.noise import GradientNoise, descend
 from offbeat_worker.sgd import FlatSGD
-from offbeat_worker.trigger import Passes
 
 EVALUATED_AT_A_TIME = 500
 """Samples: the fastest on a processor's caches for small models."""
@@ -94,7 +93,7 @@ class TorchWorkload(Workload):
     def allot(self, device: int, directive: Directive) -> None:
         self._rates[device] = directive.rate * self._training.learning_rate
         self._measures[device] = directive.gradient_noise
-        self._orders[device].even = isinstance(directive.rule, Passes)
+        self._orders[device].even = directive.even
         if not directive.dealt:
             self._orders[device].draw(directive.draw, directive.generation)
 

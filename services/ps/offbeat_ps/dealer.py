@@ -11,12 +11,23 @@ from typing import TypeVar
 import numpy as np
 
 from offbeat_core.dealing import deal
+from offbeat_core.parts import PART_BYTES
 from offbeat_ps.entrance import Refused
 from offbeat_ps.instructions import Refusal
 from offbeat_ps.rules import Rules
 from offbeat_ps.samples import SampleFile
 
 T = TypeVar("T")
+
+PARTS = 32
+LEAST_PART_BYTES = 16 * 1024
+"""Samples travel in so many parts at least, unless these would be small: what came of a transfer that a
+closing cycle breaks off shows how fast the link is."""
+
+
+def part_bytes(total_bytes: int) -> int:
+    """Into parts of which size a transfer of so many bytes is cut."""
+    return min(PART_BYTES, max(LEAST_PART_BYTES, total_bytes // PARTS))
 
 
 class Dealer:

@@ -43,6 +43,7 @@ from offbeat_core import parts, samples
 from offbeat_core.errors import OffbeatError
 from offbeat_core.manifest import Manifest
 from offbeat_ps.checkpoint import check_dtypes
+from offbeat_ps.dealer import part_bytes
 from offbeat_ps.entrance import Refused
 from offbeat_ps.host import Host
 from offbeat_ps.instructions import Outcome, Refusal
@@ -81,10 +82,6 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 MAX_INCARNATION = 128
 DRAINED_BYTES = 64 * 2**20
 DRAINED_S = 60.0
-SAMPLE_PARTS = 32
-LEAST_PART_BYTES = 16 * 1024
-"""Samples travel in so many parts at least, unless these would be small: what came of a transfer that a
-closing cycle breaks off shows how fast the link is."""
 
 
 class Malformed(Exception):
@@ -247,7 +244,7 @@ class Servicer(rpc.ParameterServerServicer):
                 held_s=held_s,
             )
             await context.write(pb.SamplesPart(header=header))
-            size = min(parts.PART_BYTES, max(LEAST_PART_BYTES, header.total_bytes // SAMPLE_PARTS))
+            size = part_bytes(header.total_bytes)
             sent = 0
             async for piece in dealer.pieces(indices):
                 for message in parts.messages(piece, pb.SamplesPart, size, first=sent):

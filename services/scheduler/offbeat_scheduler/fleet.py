@@ -13,8 +13,14 @@ from offbeat_scheduler.sync import Device, Fleet
 from offbeat_scheduler.timing import since
 
 CUMULATIVE = (
-    *("steps", "samples", "commits", "sent_bytes", "received_bytes", "retries"),
-    *("fetched_samples", "fetch_s"),
+    "steps",
+    "samples",
+    "commits",
+    "sent_bytes",
+    "received_bytes",
+    "retries",
+    "fetched_samples",
+    "fetch_s",
 )
 TIMES = ("compute_s", "paced_s", "commit_s", "wait_s")
 

@@ -39,6 +39,10 @@ class Device:
     fetched: int = 0  # parallelized: samples received in this run, those of broken transfers included
     fetch_s: float = 0.0  # seconds that they took
 
+    def fitting(self, batch: int) -> int:
+        """So much of a batch as fits it at a time."""
+        return min(batch, self.max_batch or batch)
+
 
 @dataclass(frozen=True)
 class Fleet:

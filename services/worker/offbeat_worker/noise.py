@@ -30,12 +30,18 @@ WEIGHT = 0.1
 
 
 class GradientNoise:
-    """Smoothed |G|^2 and tr(Sigma) of one device's data."""
+    """Estimates of one device's data, smoothed; 0 before the first pair.
+
+    Attributes:
+        square: |G|^2; may be negative.
+        variance: tr(Sigma).
+        pairs: measurements behind both.
+    """
 
     def __init__(self) -> None:
         self.pairs = 0
-        self._square = 0.0
-        self._variance = 0.0
+        self.square = 0.0
+        self.variance = 0.0
         self._updates = 0  # since the last pair began
         self._samples = 0  # of the first gradient
 
@@ -59,18 +65,8 @@ class GradientNoise:
         variance = (one + other - 2 * both) / (1 / self._samples + 1 / samples)
         self.pairs += 1
         weight = max(WEIGHT, 1 / self.pairs)  # a plain mean at first
-        self._square += weight * (both - self._square)
-        self._variance += weight * (variance - self._variance)
-
-    @property
-    def square(self) -> float:
-        """|G|^2; an estimate, so it may be negative. 0 before the first pair."""
-        return self._square
-
-    @property
-    def variance(self) -> float:
-        """tr(Sigma); 0 before the first pair."""
-        return self._variance
+        self.square += weight * (both - self.square)
+        self.variance += weight * (variance - self.variance)
 
 
 def descend(sgd: FlatSGD, noise: GradientNoise | None, samples: int, how: tuple[float, float, float]) -> None:

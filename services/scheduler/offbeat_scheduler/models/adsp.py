@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Literal, cast
 
 from pydantic import Field, model_validator
@@ -267,18 +268,12 @@ class ADSP(SyncModel):
     def _plan(self, fleet: Fleet, pace: Pace) -> Plan:
         segment = self._segment or Segment(self._period_s, 1)
         wake_at_s = self._start_s + segment.duration_s
-        own = self._batches
-        allotment = own.allotment(fleet, segment.interval_s) if own is not None else None
-        if not pace.measured or (own is not None and not own.settled):
+        if not pace.measured or (self._batches is not None and not self._batches.settled):
             wake_at_s = min(wake_at_s, fleet.now_s + LOOK_AGAIN_S)
-        return Plan(
+        plan = Plan(
             triggers={name: self._triggers[name] for name in fleet.devices},
             gate=Gate(),
             fold=Fold(when="at_once", weight=self._options.weight),
-            batches=own.batches() if own is not None else {},
-            rates=own.rates() if own is not None else {},
-            gradient_noise=own is not None,
-            allotment=allotment,
             overlap=self._options.overlap,
             membership_window_s=max(2 * self._period_s, 3 * segment.interval_s),
             searching=self.search.searching,
@@ -286,11 +281,9 @@ class ADSP(SyncModel):
             interval_s=segment.interval_s,
             probes=self.search.probes,
             wake_at_s=max(wake_at_s, fleet.now_s) if fleet.devices else None,
-            notes=(
-                *self._notes.values(),
-                *(own.notes(allotment, fleet.now_s) if own is not None else ()),
-            ),
+            notes=tuple(self._notes.values()),
         )
+        return plan if self._batches is None else _with_batches(plan, self._batches, fleet)
 
     def _note(self, fleet: Fleet, pace: Pace, segment: Segment) -> None:
         """What the operator should know. A note stays as it is while what it says holds: times jitter."""
@@ -316,6 +309,18 @@ def _continues(grid: Grid, interval_s: float, start_s: float) -> bool:
         return False
     points = (start_s - grid.origin_s) / interval_s
     return abs(points - round(points)) < 1e-6
+
+
+def _with_batches(plan: Plan, batches: Batches, fleet: Fleet) -> Plan:
+    allotment = batches.allotment(fleet, plan.interval_s)
+    return replace(
+        plan,
+        batches=batches.batches(),
+        rates=batches.rates(),
+        gradient_noise=True,
+        allotment=allotment,
+        notes=(*plan.notes, *batches.notes(allotment, fleet.now_s)),
+    )
 
 
 def _make_batches(options: ADSP.Options, run: RunSettings) -> Batches | None:

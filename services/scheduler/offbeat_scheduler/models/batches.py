@@ -108,6 +108,10 @@ class _Known:
             self.from_steps = device.steps + 1
         return StepCost(self.sum_s / self.looks, self.batch) if self.looks >= LOOKS else None
 
+    def seconds(self, batch: int) -> float:
+        """Of an update of so many samples, by its curve; without a fixed part as long as that isn't known."""
+        return ((self.fixed or 0.0) + batch) * self.sample_s
+
     def look_again(self) -> None:
         self.sum_s, self.looks = 0.0, 0
 
@@ -159,10 +163,9 @@ class Batches:
         self.noise: float | None = None  # gradient noise scale, samples
         self.settled = False  # is every device's curve known?
 
-    def see(self, fleet: Fleet, interval_s: float) -> bool:
+    def see(self, fleet: Fleet, interval_s: float) -> None:
         """Look at the fleet, and choose anew where something was learnt; `interval_s`: commits are so far
-        apart. Returns whether a batch changed."""
-        before = {name: known.batch for name, known in self._known.items()}
+        apart."""
         for name in self._known.keys() - fleet.devices.keys():
             del self._known[name]
         self._follow_noise(noise_scale(fleet.devices))
@@ -181,7 +184,6 @@ class Batches:
                 known.sample_s = known.latest_s
         if learnt or period_ended:
             self._choose(fleet)
-        return before != {name: known.batch for name, known in self._known.items()}
 
     # ---- what is in force --------------------------------------------------------------
 
@@ -191,20 +193,21 @@ class Batches:
 
     def rates(self) -> dict[str, float]:
         """The learning rate's factors by device, where they are not 1."""
-        return {name: gain for name, gain in self._gains().items() if gain != 1.0}
+        return {name: rate for name, rate in self._rates().items() if rate != 1.0}
 
     def gains(self, fleet: Fleet) -> dict[str, float]:
-        """What a local update of each device is worth, in updates of b0 samples. While it tries another
-        batch its speed counts as it was: a trial is no change that a search should mind."""
-        gains = self._gains()
+        """What a local update of each device is worth, in updates of b0 samples: what its learning rate makes
+        of it. While it tries another batch its speed counts as it was: a trial is no change that a search
+        should mind."""
+        gains = self._rates()
         for name, known in self._known.items():
             if known.other is not None and (step_s := fleet.devices[name].step_s) > 0:
                 before = float(self._rule().rate(np.float64(known.other.batch)))
                 gains[name] = max(before * step_s / known.other.seconds, LEAST_GAIN)
         return gains
 
-    def _gains(self) -> dict[str, float]:
-        """Of the batches in force, by device."""
+    def _rates(self) -> dict[str, float]:
+        """The learning rate's factor of the batch in force, by device."""
         batch = np.array([known.batch for known in self._known.values()], float)
         return dict(zip(self._known, self._rule().rate(batch).tolist(), strict=True))
 
@@ -212,7 +215,7 @@ class Batches:
         """Seconds that an update of b0 samples takes each device, by its curve; of whom it isn't known, what
         its own takes."""
         return {
-            name: (known.fixed + self._base) * known.sample_s
+            name: known.seconds(self._base)
             if known.fixed is not None
             else (known.other.seconds if known.other is not None else fleet.devices[name].step_s)
             for name, known in self._known.items()
@@ -225,7 +228,7 @@ class Batches:
         known = [self._known[name] for name in names]
         if not known or any(one.sample_s <= 0 for one in known) or interval_s <= 0:
             return None
-        step_s = np.array([(one.fixed or 0.0) * one.sample_s + one.batch * one.sample_s for one in known])
+        step_s = np.array([one.seconds(one.batch) for one in known])
         tau = np.round(interval_s / step_s, 2)
         return Allotment(
             cycle_s=interval_s,
@@ -258,8 +261,7 @@ class Batches:
     # ---- one device --------------------------------------------------------------------
 
     def _fitting(self, device: Device, batch: int) -> int:
-        bounds = [bound for bound in (device.max_batch, device.shard_samples) if bound > 0]
-        return max(1, min([batch, *bounds]))
+        return max(1, min(device.fitting(batch), device.shard_samples or batch))
 
     def _learn(self, device: Device, known: _Known, now_s: float) -> bool:
         """Take in what it showed; begin what is still to be tried. True: its curve is known, or another."""

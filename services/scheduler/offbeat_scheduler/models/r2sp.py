@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from offbeat_core.config import MOST_32
 from offbeat_scheduler.models.barrier import LOOK_AGAIN_S
 from offbeat_scheduler.models.measured import Measured
-from offbeat_scheduler.sync import Device, Fleet
+from offbeat_scheduler.sync import Fleet
 
 WORTH = 0.9
 """Batches change if the slowest local update then takes at most so much of its time."""
@@ -144,7 +144,7 @@ class BatchTuner:
             seconds = self._measured.step_s(name)
             if seconds is None:
                 continue
-            batch = min(batch, _room(fleet.devices[name]))
+            batch = fleet.devices[name].fitting(batch)
             old = self._costs.get(name)
             cost = StepCost(seconds, batch, old.fixed if old else 0.0)
             if period_ends and name in self._before:
@@ -156,7 +156,7 @@ class BatchTuner:
     def _wanted(self, fleet: Fleet) -> dict[str, int]:
         if not fleet.devices:
             return {}
-        room = {name: _room(device) for name, device in sorted(fleet.devices.items())}
+        room = {name: device.fitting(MOST_32) for name, device in sorted(fleet.devices.items())}
         if not self._costs:
             return {name: min(self._batch, most) for name, most in room.items()}
         typical_s = statistics.median(cost.at(self._batch) for cost in self._costs.values())
@@ -169,7 +169,7 @@ class BatchTuner:
 
     def _too_large(self, fleet: Fleet) -> bool:
         """Is a batch in force that does not fit its device?"""
-        return any(batch > _room(fleet.devices[name]) for name, batch in self._batches.items())
+        return any(batch > fleet.devices[name].fitting(batch) for name, batch in self._batches.items())
 
     def _slowest_s(self, batches: Mapping[str, int]) -> float:
         return max(cost.at(batches[name]) for name, cost in self._costs.items())
@@ -181,8 +181,3 @@ class BatchTuner:
                 if name in self._costs:
                     self._before[name] = self._costs[name]
         self._batches = batches
-
-
-def _room(device: Device) -> int:
-    """Samples that fit it at a time."""
-    return device.max_batch or MOST_32
