@@ -14,11 +14,16 @@ import pytest
 PATIENCE_S = 60.0
 
 
+def _heed_hangups() -> None:
+    """As under a terminal, also where the tests themselves run under nohup."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 def _ignore_hangups() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
-def _started(folder: Path, before: Callable[[], None] | None = None) -> subprocess.Popen[str]:
+def _started(folder: Path, before: Callable[[], None] = _heed_hangups) -> subprocess.Popen[str]:
     ready = folder / "ready"
     process = subprocess.Popen(
         [
