@@ -296,7 +296,7 @@ class Throttled(VirtualDevice):
 
     cycle_s: float = 0.1
 
-    def step_at(self, now_s, batches=1.0):
+    def step_at(self, now_s, batches=1.0, **how):
         runs_s = self.cycle_s / 4
         phase = now_s % self.cycle_s
         left_s = max(0.0, runs_s - phase)
@@ -394,7 +394,7 @@ def test_the_interval_of_a_bursty_fleet_neither_swings_nor_stays_long_for_ever()
     class Relieved(Throttled):
         """The burden is gone after 100 s."""
 
-        def step_at(self, now_s, batches=1.0):
+        def step_at(self, now_s, batches=1.0, **how):
             return super().step_at(now_s) if now_s < 100 else self.step_s
 
     fleet = [*containers(0.2)[:2], Relieved("container-3", 0.005, 0.02, 0.002, jitter=0.3, cycle_s=0.2)]

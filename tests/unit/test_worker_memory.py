@@ -202,14 +202,19 @@ def test_what_failed_leaves_nothing_in_the_gradient(start: Start, in_backward: b
     assert np.array_equal(*weights), "the first 8 of 16 samples, as in an update of 8"
 
 
-def test_a_gradient_that_was_kept_back_survives(start: Start) -> None:
-    run, names = start(4, gradient_noise=True)
-    for _ in range(EVERY):
+@pytest.mark.parametrize("in_backward", [False, True])
+def test_memory_that_runs_out_in_one_half_of_a_batch_costs_no_sample_and_no_pair(
+    start: Start, in_backward: bool
+) -> None:
+    run, names = start(8, gradient_noise=True)
+    for _ in range(EVERY - 1):
         run.step()
-    names.update(FITS=2, BACK=True)
-    before = run.initial()
-    run.step()
-    assert not np.array_equal(run.initial(), before)
+    names["SEEN"].clear()
+    names.update(FITS=2, BACK=in_backward)
+    begun = run.samples
+    while run.samples < begun + SIZE:
+        run.step()
+    assert run.batch == 2, "halves of 4 did not fit, nor 4 whole: those are halved no more"
     assert run.report().gradient_pairs == 1
 
 

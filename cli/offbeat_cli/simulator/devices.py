@@ -52,16 +52,17 @@ class VirtualDevice:
     max_batch: int = 0
     sample_s: float = 0.0
 
-    def step_at(self, now_s: float, batches: float = 1.0) -> float:
-        """Seconds per local update at a moment; `batches`: its samples over the usual batch's."""
+    def step_at(self, now_s: float, batches: float = 1.0, *, halved: bool = False) -> float:
+        """Seconds per local update at a moment; `batches`: its samples over the usual batch's; `halved`: it
+        goes through them in two halves."""
         current = self.step_s
         for at_s, step_s in self.speeds:
             if now_s >= at_s:
                 current = step_s
-        if batches == 1.0:
+        if batches == 1.0 and not halved:
             return current
         fixed_s = min(self.fixed_s, current)
-        return fixed_s + (current - fixed_s) * batches
+        return fixed_s * (1 + halved) + (current - fixed_s) * batches
 
 
 @dataclass(frozen=True)

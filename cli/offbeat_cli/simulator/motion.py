@@ -102,8 +102,10 @@ class Motion:
             self._workload.allot(trainer.index, trainer.directive)
         batch = trainer.directive.batch
         share = self._workload.share(trainer.index, batch)
-        seconds = trainer.vary_step(trainer.device.step_at(now, batch / self._batch * share))
-        self._clock.call_later(seconds, lambda: self._stepped(trainer, seconds, batch, share))
+        halved = self._workload.halves(trainer.index, batch)
+        seconds = trainer.vary_step(trainer.device.step_at(now, batch / self._batch * share, halved=halved))
+        usual = (share >= 1 or trainer.directive.even) and not halved
+        self._clock.call_later(seconds, lambda: self._stepped(trainer, seconds, batch, usual))
 
     def _fetch(self, trainer: Trainer) -> None:
         """It has let go of its samples; those that it is dealt are on their way."""
@@ -125,7 +127,7 @@ class Motion:
             trainer.awaits_samples = False
             self.go_on(trainer)
 
-    def _stepped(self, trainer: Trainer, seconds: float, batch: int, share: float) -> None:
+    def _stepped(self, trainer: Trainer, seconds: float, batch: int, usual: bool) -> None:
         if not trainer.present:
             return
         now = self._clock.now()
@@ -135,8 +137,7 @@ class Motion:
         trainer.passes = done.passes
         trainer.pending_steps += 1
         trainer.pending_samples += done.samples
-        even = trainer.directive is not None and trainer.directive.even
-        if share >= 1 or even or not trainer.step_time.value:
+        if usual or not trainer.step_time.value:
             trainer.step_time.add(seconds)  # a smaller one at a pass's end says nothing of the others
         if math.isfinite(done.loss):
             trainer.train_loss.add(done.loss)
@@ -172,7 +173,6 @@ class Motion:
         now = self._clock.now()
         assert trainer.directive is not None
         base, generation = trainer.base_version, trainer.directive.generation
-        self._flush(trainer)
         update, steps, samples = trainer.cut(now)
         up_s, down_s = trainer.vary_travel()
         trainer.way_back_s = down_s
@@ -250,12 +250,7 @@ class Motion:
             trainer.turn(Part.HOLD, now)
             self._clock.call_later(half_s, lambda: self._after(trainer, False))
 
-    def _flush(self, trainer: Trainer) -> None:
-        if self._workload.keeps(trainer.index):
-            self._workload.flush(trainer.index, trainer.values)
-
     def _merge(self, trainer: Trainer) -> None:
-        self._flush(trainer)
         if trainer.merge():
             self._workload.forget(trainer.index)
 

@@ -24,7 +24,7 @@ from offbeat_core.config import RunSettings
 from offbeat_worker import tasks
 from offbeat_worker.batches import Order, fetcher
 from offbeat_worker.flat import FlatModel
-from offbeat_worker.noise import GradientNoise, descend
+from offbeat_worker.noise import GradientNoise, backward
 from offbeat_worker.sgd import FlatSGD
 
 EVALUATED_AT_A_TIME = 500
@@ -109,13 +109,12 @@ class TorchWorkload(Workload):
         self._given[device] = indices
         self._orders[device].renew(len(indices))
 
-    def keeps(self, device: int) -> bool:
-        return self._optimizers[device].kept is not None
+    def halves(self, device: int, batch: int) -> bool:
+        noise = self._measuring(device)
+        return noise is not None and noise.halves(self._orders[device].upcoming(batch))
 
-    def flush(self, device: int, values: np.ndarray) -> None:
-        self._flat.load(torch.from_numpy(values))
-        if self._optimizers[device].flush():
-            torch.from_numpy(values).copy_(self._flat.vector)
+    def _measuring(self, device: int) -> GradientNoise | None:
+        return self._noise[device] if self._measures[device] else None
 
     def noise(self, device: int) -> Noise:
         found = self._noise[device]
@@ -133,19 +132,9 @@ class TorchWorkload(Workload):
             self._draw(device)
         before = _states() if self._chance is None else None
         indices = order.next(batch)
-        given = self._given.get(device)
-        items = (
-            self._shards.fetch(device, indices) if given is None else self._shards.whole.fetch(given[indices])
-        )
         flat.load(torch.from_numpy(values))
-        loss, _ = self._task.loss_and_metric(flat.module, items, **self._options)
-        loss.backward()
-        descend(
-            self._optimizers[device],
-            self._noise[device] if self._measures[device] else None,
-            len(indices),
-            (self._rates[device], training.momentum, training.weight_decay),
-        )
+        loss = backward(flat, lambda part: self._loss_of(device, part), indices, self._measuring(device))
+        self._optimizers[device].step(self._rates[device], training.momentum, training.weight_decay)
         if flat.buffers.numel():
             flat.gather_buffers()
         torch.from_numpy(values).copy_(flat.vector)
@@ -153,6 +142,14 @@ class TorchWorkload(Workload):
         if before is not None:
             self._chance = not _same(before, _states())
         return LocalUpdate(float(loss.item()), len(indices), order.passes)
+
+    def _loss_of(self, device: int, indices: np.ndarray) -> torch.Tensor:
+        given = self._given.get(device)
+        items = (
+            self._shards.fetch(device, indices) if given is None else self._shards.whole.fetch(given[indices])
+        )
+        loss, _ = self._task.loss_and_metric(self._flat.module, items, **self._options)
+        return loss
 
     def evaluate(self, values: np.ndarray) -> tuple[float, float]:
         """Loss and the first metric over all held-out samples; (nan, nan) if the model is not finite."""

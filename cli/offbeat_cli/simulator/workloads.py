@@ -76,11 +76,8 @@ class Workload(ABC):
     def allot(self, device: int, directive: Directive) -> None:  # noqa: B027 - an analytic workload has neither
         """From its next local update on a device trains at the directive's learning rate, on its samples."""
 
-    def flush(self, device: int, values: np.ndarray) -> None:  # noqa: B027 - most keep nothing back
-        """Before `values` is read or replaced: what a device keeps of its last local update joins it."""
-
-    def keeps(self, device: int) -> bool:
-        """Has it kept anything back?"""
+    def halves(self, device: int, batch: int) -> bool:
+        """Will its next local update go through its batch in two halves, to measure gradients' noise?"""
         return False
 
     def noise(self, device: int) -> Noise:

@@ -28,7 +28,7 @@ from offbeat_worker.accumulator import Accumulator
 from offbeat_worker.batches import Order, fetcher
 from offbeat_worker.flat import FlatModel
 from offbeat_worker.memory import Fit
-from offbeat_worker.noise import GradientNoise, descend
+from offbeat_worker.noise import GradientNoise, backward
 from offbeat_worker.sgd import FlatSGD
 from offbeat_worker.speed import StepTime
 from offbeat_worker.stopwatch import Stopwatch
@@ -162,6 +162,7 @@ class LocalRun:
         self._batch = batch or 32  # the run's
         self._share = 1.0  # of a usual local update's samples, in the last one
         self._again = False  # the last one was computed again, with fewer samples
+        self._halved = False  # it went through its batch in two halves
         self._committed_in: int | None = None  # the generation in which this device has done its one commit
         self._passes_at_cut = 0
         self._hold_of_cut = 0.0
@@ -193,7 +194,6 @@ class LocalRun:
 
     def load(self, vector: np.ndarray, version: int) -> None:
         """Start from this model."""
-        self._sgd.flush()
         self.flat.load(torch.from_numpy(vector))
         self._accumulator = Accumulator(self.flat)
         self.version = version
@@ -287,12 +287,7 @@ class LocalRun:
         self._again = self.batch != before
         self._resized(before)
         self._order.advance(samples)
-        descend(
-            self._sgd,
-            self._noise if directive.gradient_noise else None,
-            samples,
-            (directive.learning_rate, directive.momentum, directive.weight_decay),
-        )
+        self._sgd.step(directive.learning_rate, directive.momentum, directive.weight_decay)
         value = loss.item()
         finite = math.isfinite(value)
         self._diverged = not finite
@@ -309,13 +304,17 @@ class LocalRun:
         self._order.most = self._fit.bound
         self._share = self._order.share(batch)
         indices = self._order.look(batch)
+        noise = self._noise if self.directive.gradient_noise else None
+        self._halved = noise is not None and noise.halves(len(indices))
+        return backward(self.flat, self._loss_of, indices, noise), len(indices)
+
+    def _loss_of(self, indices: np.ndarray) -> torch.Tensor:
         assert self._fetch is not None, "what is dealt has not come"
         items = self._fetch(indices)
         if self._device.type != "cpu":
             items = move(items, self._device)
         loss, _ = self._task.loss_and_metric(self.flat.module, items, **self._options)
-        loss.backward()
-        return loss, len(indices)
+        return loss
 
     def _resized(self, before: int) -> None:
         """The batch was `before`; 0: there was none."""
@@ -324,8 +323,8 @@ class LocalRun:
 
     def timed(self, step_s: float) -> None:
         """The last update took so long, pacing included. One at a pass's end, of fewer samples, says
-        nothing of the others, nor does one that was computed twice."""
-        usual = (self._share >= 1 or self._order.even) and not self._again
+        nothing of the others, nor does one that was computed twice, or in two halves."""
+        usual = (self._share >= 1 or self._order.even) and not (self._again or self._halved)
         if usual or not self._speed.value:
             self._speed.add(step_s)
 
@@ -350,7 +349,6 @@ class LocalRun:
     def cut(self, now_s: float) -> Cut:
         """Take the accumulated update out."""
         accumulator = self._loaded
-        self._sgd.flush()
         vector = accumulator.cut()
         sent = accumulator.in_flight
         assert sent is not None
@@ -380,7 +378,6 @@ class LocalRun:
         accumulator = self._loaded
         if fresh.sequence != (self.sequence if accumulator.in_flight else 0):
             return  # pulled, or an answer to something else, while a commit is on its way: that one will do
-        self._sgd.flush()
         vector = torch.from_numpy(fresh.vector)
         shrunk = accumulator.shrunk
         if fresh.outcome == ps.CommitAck.REFUSED:

@@ -7,23 +7,29 @@ b samples each:
 
     |G|^2 ~ g1 . g2        tr(Sigma) ~ b (|g1|^2 + |g2|^2 - 2 g1 . g2) / 2
 
-*Ours*: both gradients are of the same model. A local update in between shifts the second one
-by -lr H g1, and near the largest stable learning rate that is as large as G itself. So at every tenth local
-update the gradient is kept back and applied together with the next one (`sgd.py`); no work is
-done twice. Where a commit or a fresh model comes between the two, the next local update begins another pair;
-so a device for which that is so after every local update measures nothing.
+*Ours*: both gradients are of the same model, the halves of one batch. A local update in between
+would shift the second one by -lr H g1, and near the largest stable learning rate that is as large as G
+itself. So now and then a local update goes through its batch in two halves, and applies the mean of their
+gradients, which is the gradient of the whole: nothing else about training changes. What it costs is a step's
+fixed part once more.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
+import numpy as np
 import torch
 
-from offbeat_worker.sgd import FlatSGD
+from offbeat_worker.flat import FlatModel
 
-EVERY = 10
-"""Local updates from one pair to the next."""
+FIRST_PAIRS = 5
+EVERY, LATER_EVERY = 10, 30
+"""Local updates from one pair to the next, while there are no more than `FIRST_PAIRS`, and from then on."""
+
+LEAST = 4
+"""Samples of a batch that is halved at least: BatchNorm can't train on a single one."""
 
 WEIGHT = 0.1
 """Of a new pair in the smoothed estimates."""
@@ -42,41 +48,66 @@ class GradientNoise:
         self.pairs = 0
         self.square = 0.0
         self.variance = 0.0
-        self._updates = 0  # since the last pair began
-        self._samples = 0  # of the first gradient
+        self._updates = 0  # since the last pair
 
-    def begins(self) -> bool:
-        """Is the gradient of the local update that was just computed the first of a pair?"""
+    def halves(self, samples: int) -> bool:
+        """Is the next local update, of so many samples, to go through them in two halves?"""
+        every = EVERY if self.pairs < FIRST_PAIRS else LATER_EVERY
+        return samples >= LEAST and self._updates + 1 >= every
+
+    def made(self) -> None:
+        """A local update was made whose batch was not halved."""
         self._updates += 1
-        return self._updates >= EVERY
 
-    def keep(self, samples: int) -> None:
-        """It is, of so many samples."""
-        self._samples = samples
-
-    def take(self, first: torch.Tensor, second: torch.Tensor, samples: int) -> None:
-        """Both gradients of a pair, shape (trainable elements,); the second of `samples` samples."""
-        self._updates = 1
+    def take(self, gradients: tuple[torch.Tensor, torch.Tensor], samples: tuple[int, int]) -> None:
+        """A pair: of shape (trainable elements,) each, and over how many samples each is."""
+        self._updates = 0
+        first, second = gradients
         dots = torch.stack((first.dot(second), first.dot(first), second.dot(second)))
         both, one, other = (float(value) for value in dots.tolist())
-        if not math.isfinite(both + one + other) or not self._samples or not samples:
+        if not math.isfinite(both + one + other):
             return  # the model diverges, or its loss is no number
         # |g|^2 is |G|^2 + tr(Sigma) / b: two equations, one unknown, weighted alike.
-        variance = (one + other - 2 * both) / (1 / self._samples + 1 / samples)
+        variance = (one + other - 2 * both) / (1 / samples[0] + 1 / samples[1])
         self.pairs += 1
         weight = max(WEIGHT, 1 / self.pairs)  # a plain mean at first
         self.square += weight * (both - self.square)
         self.variance += weight * (variance - self.variance)
 
 
-def descend(sgd: FlatSGD, noise: GradientNoise | None, samples: int, how: tuple[float, float, float]) -> None:
-    """Apply the gradient of the last backward pass, over `samples` samples; with `noise`, measure it
-    now and then on the way. `how`: learning rate, momentum, weight decay."""
-    if noise is not None:
-        if sgd.kept is not None:
-            noise.take(sgd.kept, sgd.gathered(), samples)
-        elif noise.begins():
-            noise.keep(samples)
-            sgd.keep(*how)
-            return
-    sgd.step(*how)
+def backward(
+    flat: FlatModel,
+    loss_of: Callable[[np.ndarray], torch.Tensor],
+    indices: np.ndarray,
+    noise: GradientNoise | None,
+) -> torch.Tensor:
+    """Put the gradient of these samples' mean loss into `flat.gradient`, which is zero; with `noise`, that is
+    measured now and then on the way.
+
+    Args:
+        loss_of: the mean loss of the samples with such indices, to be differentiated.
+        indices: of the batch, shape (n,).
+
+    Returns:
+        The batch's mean loss.
+    """
+    count = len(indices)
+    if noise is None or not noise.halves(count):
+        loss = loss_of(indices)
+        loss.backward()  # type: ignore[no-untyped-call]
+        if noise is not None:
+            noise.made()
+        return loss
+    cut = count // 2
+    loss = loss_of(indices[:cut])
+    loss.backward()  # type: ignore[no-untyped-call]
+    flat.gather_gradients()
+    first = flat.gradient.clone()
+    flat.gradient.zero_()
+    other = loss_of(indices[cut:])
+    other.backward()  # type: ignore[no-untyped-call]
+    flat.gather_gradients()
+    noise.take((first, flat.gradient), (cut, count - cut))
+    share = cut / count
+    flat.gradient.mul_(1 - share).add_(first, alpha=share)
+    return share * loss.detach() + (1 - share) * other.detach()
