@@ -282,7 +282,7 @@ def test_a_noise_scale_that_cannot_be_measured_is_said() -> None:
     fleet = world({"a": (0.0, 0.01)})
     fleet.measures = False
     fleet.run(100)
-    assert "no device could compare two gradients" in notes(fleet)
+    assert "no device has measured how noisy its gradients are" in notes(fleet)
 
 
 # ---- in a run's file ---------------------------------------------------------------------

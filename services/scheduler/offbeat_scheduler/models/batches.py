@@ -3,8 +3,8 @@
 A device begins with the run's batch b0. Once its step time at that is known it tries half of it (or, where so
 few are not allowed, twice as many), at the learning rate that goes with it, so that the fixed and the growing
 part of t(b) = alpha + beta b are told apart. From then on `allocation/goodput.py` chooses. A batch changes
-only where that is worth `WORTH` in goodput, for every change costs new measurements; under a bound on
-staleness, where the bound asks for it.
+only where that is worth `WORTH` in goodput, for every change costs new measurements, and moves away from b0
+only for `WORTH_A_RISK`; under a bound on staleness, where the bound asks for it.
 
 A device whose step time is off the curve by `CHANGED` got slower or quicker, and its curve is scaled; whether
 its fixed part changed too is looked at again, `RETRY_PERIODS` after the last time at the earliest.
@@ -32,8 +32,8 @@ CLOSER = 0.5
 """Or where devices come so many local updates closer."""
 
 WORTH_A_RISK = 1.25
-"""A batch grows beyond the run's for so much more: by how much a larger one is worth more is less sure, as
-the learning rate, tuned for the run's, hardly grows along."""
+"""A batch moves away from the run's for so much more than that is worth. What another one is worth is less
+sure: the noise scale changes while the model learns, and the learning rate was tuned for the run's."""
 
 CHANGED = 1.25
 """A step time that is off by this factor means that the device has changed."""
@@ -246,8 +246,8 @@ class Batches:
             return ()
         if self.noise is None and now_s > PATIENCE_PERIODS * self._period_s:
             return (
-                "allocation: no batch can be chosen, for no device could compare two gradients of the same "
-                "model: with one or two local updates between commits there is no room for it",
+                "allocation: no batch is chosen yet, for no device has measured how noisy its gradients are: "
+                "each does so now and then, in a local update of 4 samples or more",
             )
         bound, updates = self._max_staleness, allotment.updates if allotment is not None else {}
         if bound is None or not updates or max(updates.values()) - min(updates.values()) <= bound + ABOUT:
@@ -348,8 +348,10 @@ class Batches:
         before, bound = goodput(costs, rule, now), self._max_staleness
         if bound is None:
             wanted = best(costs, rule)
-            raises = wanted > np.maximum(now, self._base)
-            change = goodput(costs, rule, wanted) >= np.where(raises, WORTH_A_RISK, WORTH) * before
+            leaves = np.abs(np.log(wanted / self._base)) > np.abs(np.log(now / self._base))
+            usual = goodput(costs, rule, np.full(now.shape, self._base))
+            least = np.maximum(WORTH * before, np.where(leaves, WORTH_A_RISK * usual, 0.0))
+            change = goodput(costs, rule, wanted) >= least
         else:
             wanted = within(costs, rule, self._interval_s, bound)
             apart, least_apart = (spread(costs, self._interval_s, batch) for batch in (now, wanted))
