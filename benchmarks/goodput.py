@@ -32,7 +32,7 @@ PARTS = {"0": 0.0, "βb": 0.5, "9βb": 0.9}
 """alpha -> its share of the step time on the fast half, at the run's batch."""
 TUNING_SEEDS = (101, 102)
 SEEDS = 10
-"""A run's time has a standard deviation of a tenth; with 5 seeds a ratio is as unsure as the bars are wide."""
+"""A time has a standard deviation of a tenth: with 5 seeds a ratio is as unsure as the bars are wide."""
 COMPARED = 2
 """Of the fixed batches."""
 RATES = (0.2, 0.4)
