@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -123,3 +124,13 @@ def test_the_command_says_what_it_wrote_and_what_is_wrong(tmp_path):
     assert (wrong.returncode, wrong.stdout) == (1, "")
     assert "TASK: 'digit' is neither a task of Offbeat nor a file\ndid you mean 'digits'?" in wrong.stderr
     assert "--out: . is a folder" in command("digits", "--out", ".").stderr
+
+
+@pytest.mark.parametrize("hidden", [0o022, 0o077])
+def test_the_file_may_be_read_by_whom_the_user_lets_read_new_files(tmp_path, hidden):
+    before = os.umask(hidden)
+    try:
+        export(task(tmp_path, TENSORS), tmp_path, tmp_path / "out.safetensors")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "out.safetensors").stat().st_mode & 0o777 == 0o666 & ~hidden

@@ -118,7 +118,10 @@ def _write(out: Path, tensors: Mapping[str, torch.Tensor]) -> None:
     temporary = out.with_name(out.name + ".tmp")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
+        temporary.touch()
+        mode = temporary.stat().st_mode  # as any new file; the library's is for its owner alone
         save_file(apart, temporary, metadata={"fields": json.dumps(list(tensors))})
+        os.chmod(temporary, mode)
         with open(temporary, "rb") as file:
             os.fsync(file.fileno())
         os.replace(temporary, out)
