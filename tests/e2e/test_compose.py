@@ -48,6 +48,16 @@ target: {accuracy: 0.9}
 limits: {seconds: 300}
 """
 
+DEALT_RUN = """
+name: dealt
+task: own_task
+workers: 3
+sync: {mel-async: {mode: parallelized, cycle_s: 2}}
+training: {learning_rate: 0.1}
+target: {accuracy: 0.9}
+limits: {seconds: 300}
+"""
+
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory):
@@ -55,7 +65,10 @@ def stack(tmp_path_factory):
     tasks = tmp_path_factory.mktemp("tasks")
     tasks.chmod(0o755)  # read by the containers' user
     (tasks / "own_task.py").write_text(OWN_TASK)
-    stack = Stack(TASKS_FOLDER=str(tasks), OFFBEAT_TASKS="/tasks/own_task.py")
+    samples = tasks / "own_task.safetensors"
+    written = offbeat("samples", str(tasks / "own_task.py"), "--data", str(tasks), "--out", str(samples))
+    assert written.returncode == 0, written.stderr[-3000:]
+    stack = Stack(TASKS_FOLDER=str(tasks), OFFBEAT_TASKS="/tasks/own_task.py", SAMPLES_FILE=str(samples))
     try:
         stack.up()
         yield stack
@@ -190,6 +203,14 @@ def test_another_run_with_an_own_task_is_submitted_without_restarting_anything(s
     kept = stack.run_in("parameter-server", "ls", "/data").split()
     assert first_run in kept
     assert len([name for name in kept if name.startswith("own-")]) == 1
+
+
+def test_workers_train_on_samples_that_the_parameter_server_deals(stack, first_run, tmp_path):
+    run = tmp_path / "run.yaml"
+    run.write_text(DEALT_RUN)
+    done = offbeat("run", str(run), "--scheduler", stack.published("scheduler", 50050), "--wait", "--json")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert json.loads(done.stdout.splitlines()[-1])["reached"] is True
 
 
 def offbeat(*words):

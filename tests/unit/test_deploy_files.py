@@ -43,6 +43,14 @@ def test_variables_of_the_compose_file_are_settings_of_a_service():
             assert variable.removeprefix("OFFBEAT_").lower() in WorkerSettings.model_fields, variable
 
 
+def test_without_a_samples_file_the_parameter_server_is_given_none_and_a_wrong_name_makes_no_folder():
+    service = COMPOSE["services"]["parameter-server"]
+    (mount,) = (volume for volume in service["volumes"] if isinstance(volume, dict))
+    assert mount["source"] == "${SAMPLES_FILE:-/dev/null}"
+    assert mount["bind"] == {"create_host_path": False}
+    assert service["environment"]["OFFBEAT_SAMPLES"] == f"${{SAMPLES_FILE:+{mount['target']}}}"
+
+
 def test_prometheus_scrapes_what_the_services_serve():
     targets = {
         target for job in PROMETHEUS["scrape_configs"] for target in job["static_configs"][0]["targets"]
