@@ -52,6 +52,28 @@ def test_342_of_360_are_095_and_not_a_hair_less_whatever_the_batch(tmp_path: Pat
         assert found.metric == 342 / 360
 
 
+HUNGRY = TASK.replace("def build_model", "FITS = 1000\n\n\ndef build_model").replace(
+    "    right =", "    if len(x) > FITS:\n        torch.empty(10**15)\n    right ="
+)
+
+
+@pytest.mark.parametrize("when", ["tried", "evaluated"])
+def test_where_memory_runs_out_it_evaluates_fewer_samples_at_a_time(
+    tmp_path: Path, when: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "hungry.py"
+    file.write_text(HUNGRY.replace("1000", "50") if when == "tried" else HUNGRY)
+    site = Site(0, 1, tmp_path, [file], torch.device("cpu"))
+    held_out = HeldOut(site, pb.RunTask(name="hungry"), 1, 256)
+    held_out._task.functions["loss_and_metric"].function.__globals__["FITS"] = 50
+    vector = np.zeros(held_out.flat.manifest.elements, np.float32)
+    found = [held_out.evaluate(vector, threading.Event()) for _ in range(2)]
+    assert all(one is not None and one.metric == 342 / 360 for one in found)
+    assert (
+        caplog.text.count("memory ran out with 256 samples at a time: from now on there are at most 32") == 1
+    )
+
+
 class _Restarted:
     """A parameter server that is gone, and when it is back has no model yet."""
 

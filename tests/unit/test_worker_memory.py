@@ -186,7 +186,7 @@ def test_no_sample_is_lost_and_each_counts_once(
     assert (run.samples, run.steps) == (SIZE, 1 + 24 // 4)
     assert run.report().max_batch == run.batch == 4
     assert len(caplog.records) == 1
-    assert "16 samples at a time: from now on a local update has at most 4 here" in caplog.text
+    assert "16 samples at a time: from now on there are at most 4 here" in caplog.text
     cut = run.cut(0.0)
     assert (cut.steps, cut.samples) == (run.steps, run.samples)
 

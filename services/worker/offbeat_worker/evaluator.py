@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -31,6 +32,7 @@ from offbeat_worker.device import Device, prepare_thread
 from offbeat_worker.directives import DirectiveBook
 from offbeat_worker.flat import FlatModel
 from offbeat_worker.localrun import Site, build
+from offbeat_worker.memory import Fit
 from offbeat_worker.outage import Outage
 from offbeat_worker.tasks.check import move
 
@@ -62,7 +64,14 @@ class HeldOut:
         dataset = self._task.load_data(
             0, 1, "test", site.folder, seed, spec.partition or "iid", **self._options
         )
-        tasks.check_batch(self._task, module, dataset, batch=batch, options=self._options, training=False)
+        self._fit = Fit(site.max_batch)
+        self._fit.within(
+            batch,
+            lambda count: tasks.check_batch(
+                self._task, module, dataset, batch=count, options=self._options, training=False
+            ),
+            clear=lambda: None,
+        )
         self.flat = FlatModel(module, site.device)
         self.samples = len(dataset)
         self._fetch = fetcher(dataset)
@@ -73,25 +82,31 @@ class HeldOut:
         """Loss and metric of the model in `vector`, float32 of shape (elements,); None if stopped."""
         started = time.monotonic()
         self.flat.load(torch.from_numpy(vector))
-        module = self.flat.module.eval()
+        self.flat.module.eval()
         losses = metrics = 0.0
-        name = ""
-        with torch.inference_mode():
-            for start in range(0, self.samples, self._batch):
-                if stopped.is_set():
-                    return None
-                indices = np.arange(start, min(start + self._batch, self.samples))
-                batch = self._fetch(indices)
-                if self._device.type != "cpu":
-                    batch = move(batch, self._device)
-                loss, values = self._task.loss_and_metric(module, batch, **self._options)
-                name, metric = next(iter(values.items()))
-                losses += float(loss) * len(indices)
-                metrics += tasks.as_number(metric) * len(indices)
+        name, start = "", 0
+        while start < self.samples:
+            if stopped.is_set():
+                return None
+            most = min(self._batch, self.samples - start)
+            count, loss, (name, metric) = self._fit.within(most, partial(self._part, start), lambda: None)
+            losses += loss * count
+            metrics += metric * count
+            start += count
         # Metrics are means in float32: 342 of 360 comes as 0.94999999. Digits beyond float32's are noise,
         # and would hold a target of 0.95 against a model that meets it.
         metric = float(f"{metrics / self.samples:.7g}")
         return Evaluation(losses / self.samples, metric, name, self.samples, time.monotonic() - started)
+
+    @torch.inference_mode()
+    def _part(self, start: int, count: int) -> tuple[int, float, tuple[str, float]]:
+        """Of so many samples from `start` on: how many they are, mean loss, name and mean of the metric."""
+        batch = self._fetch(np.arange(start, start + count))
+        if self._device.type != "cpu":
+            batch = move(batch, self._device)
+        loss, values = self._task.loss_and_metric(self.flat.module, batch, **self._options)
+        name, metric = next(iter(values.items()))
+        return count, float(loss), (name, tasks.as_number(metric))
 
 
 class EvaluatorAgent:

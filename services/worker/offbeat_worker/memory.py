@@ -1,4 +1,4 @@
-"""Memory that runs out in a local update: how torch says so, and how many samples are tried from then on."""
+"""Memory that runs out: how torch says so, and how many samples at a time are tried from then on."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Fit:
             _release()
         if samples < first:
             log.warning(
-                "memory ran out with %d samples at a time: from now on a local update has at most %d here",
+                "memory ran out with %d samples at a time: from now on there are at most %d here",
                 first,
                 samples,
             )
