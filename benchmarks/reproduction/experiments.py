@@ -192,13 +192,14 @@ EXPERIMENTS = {
             "k",
             "Batches by goodput under ADSP",
             "Beyond both sources: each device gets a batch of its own, the one with the highest goodput "
-            "(samples a second times progress a sample), and its learning rate is scaled along. So between "
-            "two commits it makes fewer, larger updates than with the batch of all, or more, smaller ones. "
-            "Where a step's time is proportional to the batch, a large one saves no time, and a small one "
-            "makes more updates of the same samples; where part of it is fixed (the start of a kernel, "
-            "Python), larger batches use the device better. Here the fixed part is nothing, or half of a "
-            "step's time on the faster half of the devices. The fleet of (a) at three heterogeneities, data "
-            "divided evenly and by Dirichlet(0.3), the rate that was tuned for ADSP in both.",
+            "(samples a second times progress a sample), with a lower learning rate where it is smaller than "
+            "the run's. So between two commits a device makes fewer, larger updates than with the batch of "
+            "all, or more, smaller ones. Where a step's time is proportional to the batch, a large one saves "
+            "no time, and a small one makes more updates of the same samples; where part of it is fixed (the "
+            "start of a kernel, Python), larger batches use the device better. Here the fixed part is "
+            "nothing, or half of a step's time on the faster half of the devices. The fleet of (a) at three "
+            "heterogeneities, data divided evenly and by Dirichlet(0.3), the rate that was tuned for ADSP in "
+            "both.",
             {
                 f"k-{h}-{division}-{cost}": f"ADSP with a batch for each device: heterogeneity {h}, "
                 f"{division}, step time {cost.replace('-', ' ')}"
