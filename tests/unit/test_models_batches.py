@@ -78,6 +78,27 @@ def test_a_device_like_a_pi_gets_a_small_batch_and_one_like_a_jetson_a_large_one
     assert rates["pi"] < 1 < rates["jetson"] <= 3.0
 
 
+@pytest.mark.parametrize(
+    ("noise", "moves"),
+    [
+        (5.0, False),  # 13 samples: 1.19 of the goodput
+        (1.0, True),  # 8: 1.47
+        (150.0, False),  # 69: 1.13
+        (400.0, True),  # 113: 1.31
+    ],
+)
+def test_a_batch_moves_away_from_the_runs_for_a_quarter_more_goodput_and_back_for_a_tenth(
+    noise: float, moves: bool
+) -> None:
+    fleet = world({"half fixed": (0.32, 0.01)})
+    fleet.noise = noise
+    fleet.run(100)
+    assert (fleet.batch("half fixed") != BASE) is moves
+    fleet.noise = 30.0  # 31 samples are best
+    fleet.run(100)
+    assert BASE - 2 <= fleet.batch("half fixed") <= BASE
+
+
 def test_before_the_noise_scale_is_known_no_batch_is_chosen() -> None:
     fleet = world({"jetson": (0.05, 0.0001)})
     fleet.measures = False
