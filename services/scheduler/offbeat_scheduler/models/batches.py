@@ -3,7 +3,7 @@
 A device begins with the run's batch b0. Once its step time at that is known it tries half of it (or, where so
 few are not allowed, twice as many), at the learning rate that goes with it, so that the fixed and the growing
 part of t(b) = alpha + beta b are told apart. From then on `allocation/goodput.py` chooses. A batch changes
-only where that is worth `WORTH` in goodput, for every change costs new measurements, and moves away from b0
+only where that is worth `WORTH` in goodput, for every change costs new measurements, and grows beyond b0
 only for `WORTH_A_RISK`; under a bound on staleness, where the bound asks for it.
 
 A device whose step time is off the curve by `CHANGED` got slower or quicker, and its curve is scaled; whether
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -32,8 +32,13 @@ CLOSER = 0.5
 """Or where devices come so many local updates closer."""
 
 WORTH_A_RISK = 1.25
-"""A batch moves away from the run's for so much more than that is worth. What another one is worth is less
-sure: the noise scale changes while the model learns, and the learning rate was tuned for the run's."""
+"""A batch grows beyond the run's for so much more than that is worth: by how much a larger one is worth more
+is less sure, as the learning rate, tuned for the run's, hardly grows along."""
+
+LATER, LEAST_LATER = 4.0, 0.95
+"""A batch gets smaller than the run's only where that is worth so much of the run's at so many times the
+noise scale, too: it grows while a model learns, and at the start it is low. Without a fixed part small
+batches stay the better ones; with one they don't."""
 
 CHANGED = 1.25
 """A step time that is off by this factor means that the device has changed."""
@@ -328,6 +333,15 @@ class Batches:
     def _rule(self) -> Rule:
         return Rule(self._base, self.noise if self.noise is not None else float(self._base), self._cap)
 
+    def _is_sound(self, costs: Costs, wanted: np.ndarray, now: np.ndarray) -> np.ndarray:
+        """Where a batch would move further away from the run's: is it worth that?"""
+        base = np.full(now.shape, self._base)
+        rule = self._rule()
+        later = replace(rule, noise=LATER * rule.noise)
+        grows = goodput(costs, rule, wanted) >= WORTH_A_RISK * goodput(costs, rule, base)
+        shrinks = goodput(costs, later, wanted) >= LEAST_LATER * goodput(costs, later, base)
+        return np.where(wanted > np.maximum(now, base), grows, (wanted >= np.minimum(now, base)) | shrinks)
+
     def _choose(self, fleet: Fleet) -> None:
         """New batches for all whose curve is known."""
         if self.noise is None:
@@ -348,10 +362,7 @@ class Batches:
         before, bound = goodput(costs, rule, now), self._max_staleness
         if bound is None:
             wanted = best(costs, rule)
-            leaves = np.abs(np.log(wanted / self._base)) > np.abs(np.log(now / self._base))
-            usual = goodput(costs, rule, np.full(now.shape, self._base))
-            least = np.maximum(WORTH * before, np.where(leaves, WORTH_A_RISK * usual, 0.0))
-            change = goodput(costs, rule, wanted) >= least
+            change = (goodput(costs, rule, wanted) >= WORTH * before) & self._is_sound(costs, wanted, now)
         else:
             wanted = within(costs, rule, self._interval_s, bound)
             apart, least_apart = (spread(costs, self._interval_s, batch) for batch in (now, wanted))
