@@ -86,10 +86,15 @@ def measured_on() -> dict[str, Any]:
 
 
 def commit() -> str:
-    done = subprocess.run(
-        ["git", "describe", "--always", "--dirty"], cwd=HERE, capture_output=True, text=True, check=False
-    )
-    return done.stdout.strip() or "unknown"
+    """What is measured: the commit, and whether anything but results and documents was changed since."""
+    name, kept = _git("rev-parse", "--short", "HEAD"), RESULTS.relative_to(HERE.parent)
+    changed = _git("status", "-uno", "--porcelain", "--", ":/", ":!/docs", f":!/{kept}")
+    return f"{name}-dirty" if name and changed else name or "unknown"
+
+
+def _git(*words: str) -> str:
+    done = subprocess.run(["git", *words], cwd=HERE, capture_output=True, text=True, check=False)
+    return done.stdout.strip()
 
 
 def ratio_of_means(
