@@ -46,7 +46,9 @@ class FixedBatch(ADSP):
         gains = self._gains(fleet)
         batches = dict.fromkeys(gains, self._batch) if self._begun else {}
         rates = gains if self._begun else {}
-        return replace(plan, batches=batches, rates=rates, gradient_noise=True)
+        # What the others measure once they have begun would cost them time for nothing.
+        measures = not self._begun or self._fixed.scaling == "gain"
+        return replace(plan, batches=batches, rates=rates, gradient_noise=measures)
 
     @property
     def _begun(self) -> bool:

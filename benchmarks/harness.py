@@ -88,7 +88,7 @@ def measured_on() -> dict[str, Any]:
 def commit() -> str:
     """What is measured: the commit, and whether anything but results and documents was changed since."""
     name, kept = _git("rev-parse", "--short", "HEAD"), RESULTS.relative_to(HERE.parent)
-    changed = _git("status", "-uno", "--porcelain", "--", ":/", ":!/docs", f":!/{kept}")
+    changed = _git("status", "-uno", "--porcelain", "--", ":/", ":!/docs", ":!/*.md", f":!/{kept}")
     return f"{name}-dirty" if name and changed else name or "unknown"
 
 

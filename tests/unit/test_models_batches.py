@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offbeat_core.config import RunSettings, validate
 from offbeat_core.errors import OffbeatError
+from offbeat_scheduler.allocation.goodput import Costs, Rule, goodput
 from offbeat_scheduler.models import make_model
-from offbeat_scheduler.models.batches import Batches, noise_scale
+from offbeat_scheduler.models.batches import MEASURED, NOISE_STEP, WORTH, Batches, noise_scale
 from offbeat_scheduler.sync import Device, Fleet, SyncModel
+from offbeat_worker.noise import LEAST
 
 BASE = 32
 PERIOD_S = 20.0
@@ -31,9 +34,10 @@ class World:
     max_batch: dict[str, int] = field(default_factory=dict)
     interval_s: float = 2.0
     joined: dict[str, float] = field(default_factory=dict)
+    base: int = BASE
 
     def batch(self, name: str) -> int:
-        return self.batches.batches().get(name, BASE)
+        return self.batches.batches().get(name, self.base)
 
     def step_s(self, name: str) -> float:
         alpha, beta = self.curves[name]
@@ -82,7 +86,7 @@ def test_a_device_like_a_pi_gets_a_small_batch_and_one_like_a_jetson_a_large_one
     ("noise", "moves"),
     [
         (5.0, False),  # 13 samples: 1.19 of the goodput, and 0.91 once the noise scale has grown
-        (0.5, True),  # 8: 1.53, and then 1.36
+        (1.0, True),  # 8: 1.47, and then 1.20
         (150.0, False),  # 69: 1.13
         (400.0, True),  # 113: 1.31
     ],
@@ -97,6 +101,49 @@ def test_a_batch_moves_away_from_the_runs_only_where_that_is_sure_to_be_worth_it
     fleet.noise = 30.0  # 31 samples are best
     fleet.run(100)
     assert BASE - 2 <= fleet.batch("half fixed") <= BASE
+
+
+@pytest.mark.parametrize(
+    "noises",
+    [
+        [1, 150],  # once small, once large, and neither is sure any more
+        [400, 5],
+        [1e12, 5],
+        [2**k for k in range(31)],  # gradually
+        [2**k for k in range(30, -1, -1)],
+    ],
+)
+@pytest.mark.parametrize("fixed", [2, 8, 32, 128])
+def test_a_device_never_stays_with_a_batch_that_the_noise_scale_has_left_behind(
+    fixed: int, noises: list[float]
+) -> None:
+    fleet = world({"a": (0.01 * fixed, 0.01)})
+    for noise in noises:
+        fleet.noise = noise
+        fleet.run(60)
+        rule = Rule(BASE, min(noise, 1e9), 1.0)
+        costs = Costs(np.array([fixed]), np.array([0.01]), np.array([8]), np.array([256]))
+        has, usual = (goodput(costs, rule, np.array([batch])) for batch in (fleet.batch("a"), BASE))
+        assert has * WORTH * NOISE_STEP >= usual
+
+
+def test_where_the_runs_batch_does_not_fit_what_does_takes_its_place() -> None:
+    fleet = world({"a": (0.32, 0.01)})
+    fleet.max_batch["a"] = 20
+    fleet.noise = 2.0  # 8 samples: 1.21 of the goodput of 20, and 0.91 once the noise scale has grown
+    fleet.run(100)
+    assert fleet.batch("a") == 20
+
+
+def test_a_batch_without_bounds_stays_one_in_which_noise_is_measured() -> None:
+    assert MEASURED == LEAST
+    fleet = World({"a": (0.0, 0.01)}, Batches(8, PERIOD_S, cap=1.0), noise=2.0, base=8)
+    fleet.run(60)
+    assert fleet.batch("a") == MEASURED
+    below = World({"a": (0.0, 0.01)}, Batches(8, PERIOD_S, cap=1.0, least=2), noise=2.0, base=8)
+    below.run(60)
+    assert below.batch("a") == 2
+    assert "no device measures any more" in notes(below)
 
 
 @pytest.mark.parametrize("noise", [1.0, 60.0, 200.0])
@@ -311,7 +358,7 @@ def test_a_noise_scale_that_cannot_be_measured_is_said() -> None:
     fleet = world({"a": (0.0, 0.01)})
     fleet.measures = False
     fleet.run(100)
-    assert "no device has measured how noisy its gradients are" in notes(fleet)
+    assert "too little is known of how noisy gradients are" in notes(fleet)
 
 
 # ---- in a run's file ---------------------------------------------------------------------

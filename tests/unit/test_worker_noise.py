@@ -143,3 +143,26 @@ def test_a_batch_too_small_for_two_halves_is_left_whole_and_a_larger_one_awaited
     assert bench.batches == [LEAST - 1] * 3
     bench.backward(np.arange(LEAST))
     assert bench.batches[3:] == [LEAST // 2] * 2
+
+
+class Normalised(Bench):
+    """A model that does something to a batch as a whole."""
+
+    def __init__(self, noise: GradientNoise | None) -> None:
+        super().__init__(noise)
+        torch.manual_seed(1)
+        self.module = nn.Sequential(nn.BatchNorm1d(SIZE), nn.Linear(SIZE, 1))
+        self.flat = FlatModel(self.module)
+
+    def loss(self, indices: np.ndarray) -> torch.Tensor:
+        made: torch.Tensor = self.module(SAMPLES[torch.from_numpy(indices)])
+        return (made - 1).square().mean()
+
+
+def test_a_model_with_batchnorm_is_measured_in_halves_of_two_or_more() -> None:
+    bench = Normalised(due())
+    for _ in range(2):
+        bench.backward(np.arange(LEAST))
+    assert bench.noise is not None
+    assert bench.noise.pairs == 1
+    assert torch.isfinite(bench.flat.gradient).all()

@@ -127,5 +127,6 @@ def test_the_fixed_part_of_the_pace_does_not_grow_with_the_update() -> None:
     assert pace.rest(0.0) == pytest.approx(0.5)
     assert pace.rest(0.1, 4.0) == pytest.approx(0.4 + 4 * 0.1 - 0.1)
     assert pace.rest(0.0, 0.5) == pytest.approx(0.45)
+    assert pace.rest(0.0, 4.0, halved=True) == pytest.approx(2 * 0.4 + 4 * 0.1)
     pace.step_seconds = 0.2  # as a file may say: all of it is fixed
     assert pace.rest(0.0, 4.0) == pytest.approx(0.2)

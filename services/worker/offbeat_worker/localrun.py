@@ -162,7 +162,7 @@ class LocalRun:
         self._batch = batch or 32  # the run's
         self._share = 1.0  # of a usual local update's samples, in the last one
         self._again = False  # the last one was computed again, with fewer samples
-        self._halved = False  # it went through its batch in two halves
+        self.halved = False  # it went through its batch in two halves
         self._committed_in: int | None = None  # the generation in which this device has done its one commit
         self._passes_at_cut = 0
         self._hold_of_cut = 0.0
@@ -305,7 +305,7 @@ class LocalRun:
         self._share = self._order.share(batch)
         indices = self._order.look(batch)
         noise = self._noise if self.directive.gradient_noise else None
-        self._halved = noise is not None and noise.halves(len(indices))
+        self.halved = noise is not None and noise.halves(len(indices))
         return backward(self.flat, self._loss_of, indices, noise), len(indices)
 
     def _loss_of(self, indices: np.ndarray) -> torch.Tensor:
@@ -324,7 +324,7 @@ class LocalRun:
     def timed(self, step_s: float) -> None:
         """The last update took so long, pacing included. One at a pass's end, of fewer samples, says
         nothing of the others, nor does one that was computed twice, or in two halves."""
-        usual = (self._share >= 1 or self._order.even) and not (self._again or self._halved)
+        usual = (self._share >= 1 or self._order.even) and not (self._again or self.halved)
         if usual or not self._speed.value:
             self._speed.add(step_s)
 

@@ -10,8 +10,8 @@ b samples each:
 *Ours*: both gradients are of the same model, the halves of one batch. A local update in between
 would shift the second one by -lr H g1, and near the largest stable learning rate that is as large as G
 itself. So now and then a local update goes through its batch in two halves, and applies the mean of their
-gradients, which is the gradient of the whole: nothing else about training changes. What it costs is a step's
-fixed part once more.
+gradients, which is the gradient of the whole. What it costs is a step's fixed part once more. Only what a
+model does to a batch as a whole (BatchNorm) is done to each half.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ import torch
 
 from offbeat_worker.flat import FlatModel
 
-FIRST_PAIRS = 5
+FIRST_PAIRS = 8
 EVERY, LATER_EVERY = 10, 30
-"""Local updates from one pair to the next, while there are no more than `FIRST_PAIRS`, and from then on."""
+"""Local updates from one pair to the next, while there are fewer than `FIRST_PAIRS`, and from then on."""
 
 LEAST = 4
 """Samples of a batch that is halved at least: BatchNorm can't train on a single one."""

@@ -27,11 +27,12 @@ class Pace:
         self.step_seconds = step_seconds
         self._fixed_seconds = fixed_seconds
 
-    def rest(self, spent_s: float, scale: float = 1.0) -> float:
-        """Seconds left to sleep after an update that took `spent_s`, of `scale` times the run's batch."""
+    def rest(self, spent_s: float, scale: float = 1.0, *, halved: bool = False) -> float:
+        """Seconds left to sleep after an update that took `spent_s`, of `scale` times the run's batch, gone
+        through in two halves or not."""
         whole = self.step_seconds
         fixed = min(self._fixed_seconds, whole)
-        return max(0.0, fixed + (whole - fixed) * scale - spent_s)
+        return max(0.0, fixed * (1 + halved) + (whole - fixed) * scale - spent_s)
 
 
 class PaceFile:

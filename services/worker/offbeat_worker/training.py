@@ -237,7 +237,7 @@ class Trainer:
             run.step()
         finally:
             self._computing_since = None
-        rest = self._pace.rest((time.monotonic_ns() - begun) * 1e-9, run.scale)
+        rest = self._pace.rest((time.monotonic_ns() - begun) * 1e-9, run.scale, halved=run.halved)
         if rest > 0:
             run.watch.switch(Share.PACED)
             if not self._sleep(rest):

@@ -100,7 +100,8 @@ class ADSP(SyncModel):
             None,
             ge=1,
             le=MOST_32,
-            description="allocation: samples of a local update at least. Default: a quarter of batch.",
+            description="allocation: samples of a local update at least. Default: a quarter of batch, and "
+            "4 or more.",
         )
         max_batch: int | None = Field(
             None,

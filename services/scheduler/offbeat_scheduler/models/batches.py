@@ -3,8 +3,9 @@
 A device begins with the run's batch b0. Once its step time at that is known it tries half of it (or, where so
 few are not allowed, twice as many), at the learning rate that goes with it, so that the fixed and the growing
 part of t(b) = alpha + beta b are told apart. From then on `allocation/goodput.py` chooses. A batch changes
-only where that is worth `WORTH` in goodput, for every change costs new measurements, and grows beyond b0
-only for `WORTH_A_RISK`; under a bound on staleness, where the bound asks for it.
+only where that is worth `WORTH` in goodput, for every change costs new measurements. It is larger than b0
+only for `WORTH_A_RISK`, and smaller only where it stays right in times to come (`LATER`). Under a bound on
+staleness it changes where the bound asks for it.
 
 A device whose step time is off the curve by `CHANGED` got slower or quicker, and its curve is scaled; whether
 its fixed part changed too is looked at again, `RETRY_PERIODS` after the last time at the earliest.
@@ -55,9 +56,12 @@ LOOKS = 6
 MOST_FIXED = 16.0
 """The fixed part is taken for no more than so many times b0's samples."""
 
+MEASURED = 4
+"""A device measures its gradients' noise in local updates of so many samples at least (its `noise.py`)."""
+
 LEAST_SHARE, MOST_TIMES = 4, 8
-"""Without other bounds a batch is from a quarter of b0 to 8 times b0. Below, what is normalised over a batch
-(BatchNorm) gets poor."""
+"""Without other bounds a batch is from a quarter of b0, but at least `MEASURED`, to 8 times b0. Below, what
+is normalised over a batch (BatchNorm) gets poor."""
 
 NOISE_STEP = 1.2
 """The noise scale in force is another one once it is off by this factor."""
@@ -159,7 +163,7 @@ class Batches:
         self._base = base
         self._period_s = check_period_s
         self._cap = cap
-        self._least = min(base, least or max(2, base // LEAST_SHARE))
+        self._least = min(base, least or max(MEASURED, base // LEAST_SHARE))
         self._most = min(max(base, most or MOST_TIMES * base), MOST_32)
         self._max_staleness = max_staleness
         self._known: dict[str, _Known] = {}
@@ -251,8 +255,13 @@ class Batches:
             return ()
         if self.noise is None and now_s > PATIENCE_PERIODS * self._period_s:
             return (
-                "allocation: no batch is chosen yet, for no device has measured how noisy its gradients are: "
-                "each does so now and then, in a local update of 4 samples or more",
+                "allocation: no batch is chosen yet, for too little is known of how noisy gradients are; "
+                f"devices measure it now and then, in local updates of {MEASURED} samples or more",
+            )
+        if self._known and all(known.batch < MEASURED for known in self._known.values()):
+            return (
+                f"allocation: with fewer than {MEASURED} samples in each local update no device measures any "
+                "more how noisy gradients are; give a larger min_batch",
             )
         bound, updates = self._max_staleness, allotment.updates if allotment is not None else {}
         if bound is None or not updates or max(updates.values()) - min(updates.values()) <= bound + ABOUT:
@@ -333,14 +342,14 @@ class Batches:
     def _rule(self) -> Rule:
         return Rule(self._base, self.noise if self.noise is not None else float(self._base), self._cap)
 
-    def _is_sound(self, costs: Costs, wanted: np.ndarray, now: np.ndarray) -> np.ndarray:
-        """Where a batch would move further away from the run's: is it worth that?"""
-        base = np.full(now.shape, self._base)
+    def _sound(self, costs: Costs, wanted: np.ndarray) -> np.ndarray:
+        """These batches, and the run's, as far as it fits, where another one is not surely worth more."""
+        base = np.clip(self._base, costs.least, costs.most)
         rule = self._rule()
         later = replace(rule, noise=LATER * rule.noise)
         grows = goodput(costs, rule, wanted) >= WORTH_A_RISK * goodput(costs, rule, base)
         shrinks = goodput(costs, later, wanted) >= LEAST_LATER * goodput(costs, later, base)
-        return np.where(wanted > np.maximum(now, base), grows, (wanted >= np.minimum(now, base)) | shrinks)
+        return np.where(np.where(wanted > base, grows, shrinks), wanted, base)
 
     def _choose(self, fleet: Fleet) -> None:
         """New batches for all whose curve is known."""
@@ -361,8 +370,8 @@ class Batches:
         now = np.array([one.batch for one in known])
         before, bound = goodput(costs, rule, now), self._max_staleness
         if bound is None:
-            wanted = best(costs, rule)
-            change = (goodput(costs, rule, wanted) >= WORTH * before) & self._is_sound(costs, wanted, now)
+            wanted = self._sound(costs, best(costs, rule))
+            change = goodput(costs, rule, wanted) >= WORTH * before
         else:
             wanted = within(costs, rule, self._interval_s, bound)
             apart, least_apart = (spread(costs, self._interval_s, batch) for batch in (now, wanted))
