@@ -1,9 +1,12 @@
 """ADSP with allocation in virtual time: what is planned is what devices do, and nobody waits."""
 
+from typing import ClassVar
+
 import pytest
 
 from offbeat_cli.simulator import PowerLaw, VirtualDevice, simulate
 from offbeat_cli.simulator.workloads import Noise
+from offbeat_scheduler.models.adsp import ADSP
 from support.virtual import run_settings
 
 BATCH = 32
@@ -83,3 +86,33 @@ def test_under_any_model_a_device_trains_with_no_more_samples_than_fit_it(sync):
     devices = [VirtualDevice("a", 0.2, max_batch=20), VirtualDevice("b", 0.2)]
     simulate(run_settings(sync, period_s=20.0), devices, Seen(kappa=0.01), max_s=20, seed=1)
     assert made == {(0, 20), (1, BATCH)}
+
+
+class Halving(Noisy):
+    """Every second update goes through its batch in two halves."""
+
+    made = 0
+
+    def halves(self, device, batch):
+        self.made += 1
+        return self.made % 2 == 0
+
+
+class Watching(ADSP):
+    """Keeps the step times that it was told."""
+
+    seen: ClassVar[set[float]] = set()
+
+    def decide(self, fleet):
+        self.seen |= {round(device.step_s, 6) for device in fleet.devices.values()}
+        return super().decide(fleet)
+
+
+def test_an_update_in_two_halves_takes_its_fixed_part_twice_and_says_nothing_of_the_others():
+    device = VirtualDevice("jetson", 0.2, 0.0, 0.0, fixed_s=0.1)
+    run = run_settings({"adsp": {"rate": 2}}, period_s=20.0)
+    model = Watching(ADSP.Options(rate=2), run)
+    workload = Halving(kappa=0.01, samples=1000)
+    result = simulate(run, [device], workload, max_s=100, seed=1, model=model)
+    assert result.devices["jetson"].steps == pytest.approx(100 / 0.25, rel=0.02)
+    assert model.seen == {0.0, 0.2}

@@ -165,6 +165,8 @@ def test_a_step_scales_with_the_batch_but_for_its_fixed_part():
     assert device.step_at(0) == 1.0
     assert device.step_at(0, batches=2) == pytest.approx(0.2 + 0.8 * 2)
     assert device.step_at(0, batches=0.5) == pytest.approx(0.2 + 0.8 / 2)
+    assert device.step_at(0, halved=True) == pytest.approx(0.2 + 1.0)
+    assert device.step_at(0, batches=2, halved=True) == pytest.approx(2 * 0.2 + 0.8 * 2)
     assert device.step_at(10) == 0.5
     assert device.step_at(10, batches=2) == pytest.approx(0.2 + 0.3 * 2)
 

@@ -12,6 +12,7 @@ from offbeat_core.dealing import deal  # noqa: E402
 from offbeat_core.errors import OffbeatError  # noqa: E402
 from offbeat_core.samples import Field, Layout  # noqa: E402
 from offbeat_worker.localrun import LocalRun, Site  # noqa: E402
+from offbeat_worker.noise import EVERY  # noqa: E402
 from offbeat_worker.supply import Given  # noqa: E402
 from support.virtual import run_settings  # noqa: E402
 
@@ -73,6 +74,28 @@ def test_a_virtual_device_makes_the_very_steps_that_a_worker_makes(own, tmp_path
     real.flat.gather_buffers()
     assert np.array_equal(mine, real.flat.vector.numpy())
     assert not np.array_equal(mine, other)
+
+
+def test_a_virtual_device_halves_the_batches_that_a_worker_halves_and_measures_the_same(own, tmp_path):
+    virtual = workload(own)
+    site = Site(1, 3, tmp_path, [own], torch.device("cpu"))
+    real = LocalRun(site, "run", pb.RunTask(name="own", partition="iid"), seed=5, batch=16)
+    values = real.initial()
+    real.load(values.copy(), 0)
+    told = {"learning_rate": 0.05, "momentum": 0.9, "trigger": pb.Trigger(steps=1000)}
+    real.follow(pb.WorkerDirective(batch=16, gradient_noise=True, **told), 0.0, 0.0)
+    virtual.allot(1, Directive(None, 16, True, 0, False, gradient_noise=True))
+    halved = []
+    for _ in range(2 * EVERY):
+        halved.append(virtual.halves(1, 16))
+        virtual.step(1, values, 0.0, 16)
+        real.step()
+        assert real.halved is halved[-1]
+    assert sum(halved) == 2
+    report, found = real.report(), virtual.noise(1)
+    assert (report.gradient_square, report.gradient_variance) == (found.square, found.variance)
+    assert report.gradient_pairs == found.pairs == 2
+    assert not virtual.halves(0, 16), "nobody asked this one"
 
 
 def test_a_virtual_device_trains_on_what_it_is_dealt_as_a_worker_does(own, tmp_path):

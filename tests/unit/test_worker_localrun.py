@@ -14,6 +14,7 @@ from offbeat.v1 import common_pb2 as pb
 from offbeat.v1 import parameter_server_pb2 as ps
 from offbeat_core.errors import OffbeatError
 from offbeat_worker.localrun import Cut, Fresh, LocalRun, Site
+from offbeat_worker.noise import EVERY
 
 torch.set_num_threads(1)
 
@@ -164,6 +165,19 @@ def test_directive_takes_effect_at_once(site: Site) -> None:
     assert run.cut(0.0).shard_samples == 16
     assert run.report().shard_samples == 33  # what it holds
     assert run.report().revision == 4
+
+
+def test_an_update_in_two_halves_says_nothing_of_how_long_the_others_take(site: Site) -> None:
+    run = _run(site)
+    run.follow(_directive(batch=8, gradient_noise=True), 0.0, 0.0)
+    halved = []
+    for _ in range(2 * EVERY + 3):
+        run.step()
+        halved.append(run.halved)
+        run.timed(0.4 if run.halved else 0.2)
+    assert [number for number, was in enumerate(halved, 1) if was] == [EVERY, 2 * EVERY]
+    assert run.report().step_s == pytest.approx(0.2)
+    assert run.report().gradient_pairs == 2
 
 
 def test_emulated_slowness_goes_with_the_samples_of_an_update(site: Site) -> None:

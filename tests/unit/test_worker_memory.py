@@ -218,6 +218,25 @@ def test_memory_that_runs_out_in_one_half_of_a_batch_costs_no_sample_and_no_pair
     assert run.report().gradient_pairs == 1
 
 
+@pytest.mark.parametrize("in_backward", [False, True])
+def test_what_the_first_half_has_left_is_gone_where_the_second_does_not_fit(
+    start: Start, in_backward: bool
+) -> None:
+    weights, pairs = [], []
+    for fits in (1000, 2):
+        run, names = start(5, gradient_noise=True)
+        for _ in range(EVERY - 1):
+            run.step()
+        names.update(FITS=fits, BACK=in_backward)
+        if fits == 1000:
+            run.follow(pb.WorkerDirective(batch=2, learning_rate=0.01, trigger=pb.Trigger(steps=3)), 0, 0)
+        run.step()  # in halves of 2 and 3 samples; then of 2, as the other one does at once
+        weights.append(run.initial())
+        pairs.append(run.report().gradient_pairs)
+    assert np.array_equal(*weights)
+    assert pairs == [0, 0]
+
+
 def test_a_single_sample_that_does_not_fit_ends_the_run_with_a_clear_word(start: Start) -> None:
     run, names = start()
     names["FITS"] = 0
