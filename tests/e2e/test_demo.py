@@ -108,9 +108,10 @@ def _training(out):
     return bool(logs) and '"TRAINING"' in logs[0].read_text()
 
 
-def _commits_are_even(workers):
+def _commits_are_even(workers, on_the_way=0):
+    """As far as a run tells that ends at any moment; `on_the_way`: commits that may not be there by then."""
     counts = [worker["commits"] for worker in workers]
-    return max(counts) - min(counts) <= 1 + 0.05 * max(counts)
+    return max(counts) - min(counts) <= 1 + on_the_way + 0.05 * max(counts)
 
 
 @pytest.mark.slow
@@ -152,7 +153,8 @@ def test_digits_reach_their_target_and_nobody_waits(tmp_path, delay):
         assert worker["wait_share"] <= WAIT_LIMIT, workers
         assert sum(worker[share] for share in SHARES) == pytest.approx(1, abs=0.01)
     assert workers[1]["steps"] / workers[0]["steps"] == pytest.approx(3, rel=0.15)
-    assert _commits_are_even(workers), workers
+    # With a delay of 2 s a commit is on its way for most of an interval.
+    assert _commits_are_even(workers, on_the_way=float(delay) > 1), workers
 
 
 @pytest.mark.slow
