@@ -82,11 +82,20 @@ def test_losses_of_another_kind_go_on_from_where_the_former_ones_stood():
     assert taus_after(model, PERIOD_S) == 10
 
 
-@pytest.mark.parametrize("losses", [[0.0] * 5, [-1.0] * 5, [math.nan, math.inf], [1.0, *[0.0] * 9]])
+NEXT_TO_0 = 5e-324
+"""A loss of 1 over this one is beyond any number."""
+
+
+@pytest.mark.parametrize(
+    "losses",
+    [[0.0] * 5, [-1.0] * 5, [math.nan, math.inf], [1.0, *[0.0] * 9], [NEXT_TO_0] * 5 + [1.0] * 5],
+)
 def test_losses_that_have_no_root_or_ratio_do_no_harm(losses):
     model = adacomm()
     observe(model, losses)
     assert 1 <= taus_after(model, PERIOD_S) <= 20
+    observe(model, [1.0] * 5 + [0.0] * 5, 10, source="workers")
+    assert 1 <= taus_after(model, 2 * PERIOD_S) <= 20
 
 
 @given(

@@ -26,6 +26,9 @@ from offbeat_scheduler.sync import Fleet, Loss, Plan, SyncModel
 LOSSES = 5
 """F is the median of so many: two that are far out change nothing."""
 
+MOST_RATIO = 1e100
+"""F/F0 at most: no more than a loss can rise, and a number whose root is one."""
+
 
 class AdaComm(SyncModel):
     """Everyone commits after tau local updates and waits for all; tau is set anew each check period."""
@@ -97,4 +100,6 @@ class _Progress:
         first, now = statistics.median(self._first), statistics.median(self._recent)
         if first <= 0 or now < 0:
             return None
-        return self._ratio_before * now / first
+        # Of a first loss next to 0 it may be infinite, and no number of updates.
+        ratio = self._ratio_before * (now / first)
+        return min(ratio, MOST_RATIO) if ratio >= 0 else None
