@@ -896,6 +896,31 @@ def test_workers_whose_losses_are_no_numbers_reach_no_target(world):
     assert len([text for text in world.said() if "the loss is nan" in text]) == 1
 
 
+def test_times_that_cannot_be_are_said_once_and_end_no_run(world):
+    _, evaluator, (w1, w2) = world.training(2)
+    for moment in range(3):
+        w1.say(steps=9 + moment, step_s=float("nan"), commit_s=-1.0, train_loss=1e300)
+        w2.say(steps=9 + moment, step_s=1e-320, pull_s=0.5)
+        world.wait(10)
+    evaluator.evaluate(2, 1.5)
+    assert world.status().phase == pb.Status.TRAINING
+    seen = world.model.decisions[-1].devices
+    assert (seen["w1"].step_s, seen["w1"].commit_s) == (0, 0)
+    assert (seen["w2"].step_s, seen["w2"].pull_s) == (1e-9, 0.5)
+    (said,) = (text for text in world.said() if "can't be" in text)
+    assert "w1 reports step_s: nan, commit_s: -1, " in said
+    assert said in world.status().warnings
+    w1.say(step_s=0.1, commit_s=0.1)
+    assert said not in world.status().warnings
+
+
+def test_a_loss_beyond_all_bounds_is_no_number(world):
+    _, evaluator, _ = world.training(1)
+    evaluator.evaluate(2, 1e300)
+    assert world.model.losses == []
+    assert any("the loss is inf" in warning for warning in world.status().warnings)
+
+
 def test_the_server_keeps_each_model_that_is_the_best_so_far(world):
     _, evaluator, _ = world.training(1, target={"accuracy": 0.99})
     for version, metric in ((2, 0.5), (3, 0.7), (4, 0.6), (5, 0.8)):

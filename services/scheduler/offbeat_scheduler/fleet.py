@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from enum import Enum
 
 from offbeat.v1 import scheduler_pb2 as pb
 from offbeat_core.averages import SmoothedMean
+from offbeat_scheduler.figures import is_time, sound
 from offbeat_scheduler.losses import TrainingLoss
 from offbeat_scheduler.sync import Device, Fleet
 from offbeat_scheduler.timing import since
@@ -52,7 +52,8 @@ class Worker:
         self.stage = Stage.NEW
         self.stage_before_away = Stage.NEW
         self.problem = ""  # why it was refused or failed
-        self.report = pb.WorkerReport()
+        self.report = pb.WorkerReport()  # the last one, as far as it can be
+        self.doubt = ""  # what of it could not
         self.joined_s = 0.0
         self.lone_steps = 0  # the bound in force
         self.final = False
@@ -98,7 +99,7 @@ class Worker:
             if report.steps >= self._speed_from[1]:
                 self._speed.add((report.steps - self._speed_from[1]) / seconds)
             self._speed_from = (now, report.steps)
-        self.report = report
+        self.report, self.doubt = sound(report)
         self.final = self.final or report.final
 
     def counted(self, count: pb.CommitCount, drawn: int = 0) -> None:
@@ -178,8 +179,8 @@ class Worker:
             joined_s=self.joined_s,
             trained_s=self._trained_s(),
             pull_s=self.report.pull_s,
-            gradient_square=_finite(self.report.gradient_square),
-            gradient_variance=_finite(self.report.gradient_variance),
+            gradient_square=self.report.gradient_square,
+            gradient_variance=self.report.gradient_variance,
             gradient_pairs=self.report.gradient_pairs,
             max_batch=self.report.max_batch,
             fetched=self.report.fetched_samples + self._carried.fetched_samples,
@@ -189,11 +190,6 @@ class Worker:
     def _trained_s(self) -> float:
         shares = (self.report.time, self._carried.time)
         return sum(share.compute_s + share.paced_s for share in shares)
-
-
-def _finite(value: float) -> float:
-    """What a device measured, or 0."""
-    return value if math.isfinite(value) else 0.0
 
 
 class Server:
@@ -228,7 +224,7 @@ class Server:
     def take(self, report: pb.ServerReport, now: float) -> None:
         commits = report.commits - self.report.commits
         busy_s = report.busy_s - self.report.busy_s
-        if commits > 0 and busy_s >= 0:
+        if commits > 0 and is_time(busy_s):
             self._commit_s.add(busy_s / commits)
         self.report = report
         self.counted_at = now

@@ -18,7 +18,8 @@ from offbeat_core.config import RunSettings
 from offbeat_scheduler.directives import Wording
 from offbeat_scheduler.evaluations import Evaluations
 from offbeat_scheduler.events import Log, PhaseChanged
-from offbeat_scheduler.fleet import Stage
+from offbeat_scheduler.figures import sound_evaluation
+from offbeat_scheduler.fleet import Stage, Worker
 from offbeat_scheduler.losses import LossSource
 from offbeat_scheduler.membership import Agent, Arrival, Membership
 from offbeat_scheduler.outbox import Outbox
@@ -158,6 +159,7 @@ class Run:
         if worker is None or worker.incarnation != agent.incarnation or report.run_id != self.run_id:
             return
         worker.take(report, now)
+        self._warn_of_figures(worker)
         if self.ended is None:
             self.roster.worker_says(worker, report)
         if self.is_training and worker.stage is Stage.TRAINING and self.started is not None:
@@ -165,6 +167,18 @@ class Run:
             self.planner.warn_of_fit(worker)
             self._workers_loss(now)
         self.settle(now)
+
+    def _warn_of_figures(self, worker: Worker) -> None:
+        """Say once, and while it is so, that a device reports what can't be."""
+        key = f"figures:{worker.name}"
+        if not worker.doubt:
+            self._out.clear(key)
+        elif key not in self._out.warnings:
+            self._out.warn(
+                key,
+                f"{worker.name} reports {worker.doubt}, which can't be, and counts as not yet known; "
+                "has it this version of Offbeat, and a clock that runs evenly?",
+            )
 
     def server_reported(self, agent: Agent, report: pb.ServerReport, now: float) -> None:
         server, workers = self.roster.server, self.roster.workers
@@ -194,6 +208,7 @@ class Run:
             self._out.warn("evaluator-error", f"evaluator '{agent.name}': {problem}")
         else:
             self._out.clear("evaluator-error")
+        report = sound_evaluation(report)
         if self.started is None:
             self.evaluations.before_training(report)
         elif self.ended is None:
