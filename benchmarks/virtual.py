@@ -46,11 +46,13 @@ def heterogeneity(devices: Iterable[Mapping[str, Any]]) -> float:
 
 @dataclass(frozen=True)
 class Run:
-    """One seed. `time_s`: the limit where the target was not reached. `loss`: the last, smoothed."""
+    """One seed. `time_s`: the limit where the target was not reached. `loss`: the last, smoothed; `lowest`:
+    the lowest on the way, so that a target of as much is reached at this run's end or before it."""
 
     time_s: float
     reached: bool
     loss: float
+    lowest: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,7 @@ class Bench:
             str(values["name"]),
         )
         comparison = compare(scenario, folder=self._folder, workers=self._workers, progress=_Progress())
-        return {by_label[entry.label]: _result(entry) for entry in comparison.results}
+        return {by_label[entry.label]: _result(entry, scenario.target.smooth) for entry in comparison.results}
 
     def scores(
         self, values: Mapping[str, Any], settings: Sequence[Setting], seeds: Sequence[int]
@@ -146,9 +148,21 @@ def _entry(setting: Setting) -> dict[str, Any]:
     return {**entry, "overlap": True} if setting.overlap else entry
 
 
-def _result(entry: EntryResult) -> Result:
+def _result(entry: EntryResult, smooth: int) -> Result:
     runs = [
-        Run(run["time_s"], run["reached"], math.inf if run["loss"] is None else run["loss"])
+        Run(
+            run["time_s"],
+            run["reached"],
+            math.inf if run["loss"] is None else run["loss"],
+            _lowest(run["curve"]["loss"], smooth),
+        )
         for run in entry.runs
     ]
     return Result(tuple(runs), *(entry.mean(f"{share}_share") for share in ("wait", "commit", "compute")))
+
+
+def _lowest(losses: Sequence[float | None], smooth: int) -> float:
+    """The lowest mean of `smooth` losses in a row; infinite where there is none."""
+    windows = (losses[end - smooth : end] for end in range(smooth, len(losses) + 1))
+    means = [math.fsum(window) / smooth for window in windows if None not in window]  # type: ignore[arg-type]
+    return min(means, default=math.inf)

@@ -234,6 +234,15 @@ def test_each_claim_of_the_headline_can_fail() -> None:
     assert not missed["runs of ADSP that did not reach the loss"]
 
 
+def test_the_lowest_loss_of_a_run_is_one_that_it_crosses_not_its_last() -> None:
+    swings: list[float | None] = [1.0, 0.6, 0.4, 0.8, None, 0.2, 0.9]
+    assert virtual._lowest(swings, 1) == 0.2
+    assert virtual._lowest(swings, 2) == pytest.approx(0.5)
+    assert virtual._lowest(swings, 4) == pytest.approx(0.7)
+    assert virtual._lowest(swings, 5) == math.inf
+    assert virtual._lowest([], 10) == math.inf
+
+
 def found_in(regime: search.Regime, **seconds: float) -> search.Found:
     times = {"robust": 10.0, "formula": 11.0, "source": 15.0, "fixed": 10.0, "flipped": 12.0, **seconds}
     of = {name: result_of(value, value) for name, value in times.items()}
