@@ -226,6 +226,22 @@ def test_what_is_added_at_once_counts_for_more_the_less_there_is_left_to_fall():
     assert best[0] > best[1] > best[2]
 
 
+def test_intervals_do_not_shrink_while_the_loss_nears_its_target():
+    """What drift adds to the loss falls along with it: found early, it is not held against what little is
+    left to fall in the end."""
+    search = RobustSearch(target_loss=0.6)
+    course = Course(search, falling).until_found()
+    assert search.posterior.fall > 0.5
+    search.posterior.level = np.full_like(search.posterior.level, 0.01)
+    course.to(course.now_s + 2 * PERIOD_S)
+    settled_s = course.segment.interval_s
+    before = len(course.segments)
+    course.to(1000.0)
+    assert falling(course.now_s) - 0.6 < 0.1
+    assert len(course.segments) > before + 20
+    assert {segment.interval_s for _, segment in course.segments[before:]} == {settled_s}
+
+
 def test_an_interval_in_whose_probe_the_loss_rose_is_not_chosen():
     search = RobustSearch()
     course = Course(search, None)

@@ -48,7 +48,7 @@ class Posterior:
         self._prior = np.exp(-0.5 * (self._log / spread) ** 2)
         self._prior /= self._prior.sum()
         self.weights = self._prior
-        self.fall = 0.0  # of the loss, yet to come; 0: unknown
+        self.fall = 0.0  # of the loss, yet to come when `level` was found; 0: unknown
         self.level = np.zeros_like(self._prior)  # for each kappa: loss per step of age, shape (41,)
 
     @property

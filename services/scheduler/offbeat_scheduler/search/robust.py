@@ -128,11 +128,10 @@ class RobustSearch(Search):
         self._recent = [*self._recent, loss.value][-SMOOTH:]
         if len(self._recent) == SMOOTH:
             self._lowest = min(self._lowest, sum(self._recent) / SMOOTH)
-            self.posterior.fall = self._fall()
 
     def _fall(self) -> float:
-        """How far the loss is yet to fall: to the target, but at least by a tenth."""
-        loss = sum(self._recent) / SMOOTH
+        """How far the loss is yet to fall: to the target, but at least by a tenth. 0: not yet known."""
+        loss = sum(self._recent) / SMOOTH if len(self._recent) == SMOOTH else 0.0
         return max(loss - self.target_loss, LEAST_FALL * loss)
 
     @property
@@ -238,6 +237,9 @@ class RobustSearch(Search):
         self._open = None
         if points and last > (1 + TOO_LONG) * first:
             self._ceiling_s = min(self._ceiling_s, probe.interval_s / STEP)
+        # Both are of this moment and stay together: what an interval adds to the loss falls along with the
+        # loss. Held against a fall that shrinks towards the target, it made intervals ever shorter.
+        self.posterior.fall = self._fall()
         self.posterior.update(self._record)
         self._appraise(pace)
         if self._done(pace):
