@@ -131,8 +131,10 @@ def test_everyone_commits_equally_often_whatever_its_speed(fleet, sync, report_e
     )
     difference, most = spread(result)
     assert most > 0
-    # With 20 % of jitter a step and a commit do not always fit the shortest interval: those are made up for.
-    assert difference <= 1 + (0.1 if fleet[0].jitter > 0.1 else 0.05) * most
+    # With 20 % of jitter a step and a commit do not always fit the shortest interval, which a search may
+    # choose: those are made up for.
+    fits = fleet[0].jitter < 0.2 or "rate" in sync
+    assert difference <= 1 + (0.05 if fits else 0.1) * most
 
 
 @settings(deadline=None, max_examples=15)

@@ -7,7 +7,7 @@ from enum import Enum
 
 from offbeat.v1 import scheduler_pb2 as pb
 from offbeat_core.averages import SmoothedMean
-from offbeat_scheduler.figures import is_time, sound
+from offbeat_scheduler.figures import SHARES, is_time, sound
 from offbeat_scheduler.losses import TrainingLoss
 from offbeat_scheduler.sync import Device, Fleet
 from offbeat_scheduler.timing import since
@@ -22,7 +22,6 @@ CUMULATIVE = (
     "fetched_samples",
     "fetch_s",
 )
-TIMES = ("compute_s", "paced_s", "commit_s", "wait_s")
 
 SPEED_SPAN_S = 0.25
 """A speed is measured over at least so long: a report that follows another at once says nothing of it."""
@@ -53,7 +52,6 @@ class Worker:
         self.stage_before_away = Stage.NEW
         self.problem = ""  # why it was refused or failed
         self.report = pb.WorkerReport()  # the last one, as far as it can be
-        self.doubt = ""  # what of it could not
         self.joined_s = 0.0
         self.lone_steps = 0  # the bound in force
         self.final = False
@@ -91,16 +89,20 @@ class Worker:
             self.stage_before_away = self.stage
             self.stage = Stage.AWAY
 
-    def take(self, report: pb.WorkerReport, now: float) -> None:
-        """A newer report of the same process. Its figures are cumulative, so a lost one loses nothing."""
+    def take(self, report: pb.WorkerReport, now: float) -> str:
+        """A newer report of the same process. Its figures are cumulative, so a lost one loses nothing.
+
+        Returns which of them can't be, or "".
+        """
         if self._speed_from is None:
             self._speed_from = (now, report.steps) if report.steps else None
         elif (seconds := since(self._speed_from[0], now)) >= SPEED_SPAN_S:
             if report.steps >= self._speed_from[1]:
                 self._speed.add((report.steps - self._speed_from[1]) / seconds)
             self._speed_from = (now, report.steps)
-        self.report, self.doubt = sound(report)
+        self.report, wrong = sound(report)
         self.final = self.final or report.final
+        return wrong
 
     def counted(self, count: pb.CommitCount, drawn: int = 0) -> None:
         """The parameter server's count. One that fell was begun anew; totals go on.
@@ -126,7 +128,7 @@ class Worker:
         totals.CopyFrom(self.report)
         for name in CUMULATIVE:
             setattr(totals, name, getattr(self.report, name) + getattr(self._carried, name))
-        for name in TIMES:
+        for name in SHARES:
             value = getattr(self.report.time, name) + getattr(self._carried.time, name)
             if value:
                 setattr(totals.time, name, value)

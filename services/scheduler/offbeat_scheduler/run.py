@@ -19,7 +19,7 @@ from offbeat_scheduler.directives import Wording
 from offbeat_scheduler.evaluations import Evaluations
 from offbeat_scheduler.events import Log, PhaseChanged
 from offbeat_scheduler.figures import sound_evaluation
-from offbeat_scheduler.fleet import Stage, Worker
+from offbeat_scheduler.fleet import Stage
 from offbeat_scheduler.losses import LossSource
 from offbeat_scheduler.membership import Agent, Arrival, Membership
 from offbeat_scheduler.outbox import Outbox
@@ -158,8 +158,7 @@ class Run:
         worker = self.roster.workers.get(agent.name)
         if worker is None or worker.incarnation != agent.incarnation or report.run_id != self.run_id:
             return
-        worker.take(report, now)
-        self._warn_of_figures(worker)
+        self._warn_of_figures(worker.name, worker.take(report, now))
         if self.ended is None:
             self.roster.worker_says(worker, report)
         if self.is_training and worker.stage is Stage.TRAINING and self.started is not None:
@@ -168,15 +167,15 @@ class Run:
             self._workers_loss(now)
         self.settle(now)
 
-    def _warn_of_figures(self, worker: Worker) -> None:
+    def _warn_of_figures(self, name: str, wrong: str) -> None:
         """Say once, and while it is so, that a device reports what can't be."""
-        key = f"figures:{worker.name}"
-        if not worker.doubt:
+        key = f"figures:{name}"
+        if not wrong:
             self._out.clear(key)
         elif key not in self._out.warnings:
             self._out.warn(
                 key,
-                f"{worker.name} reports {worker.doubt}, which can't be, and counts as not yet known; "
+                f"{name} reports {wrong}, which can't be, and counts as not yet known; "
                 "has it this version of Offbeat, and a clock that runs evenly?",
             )
 

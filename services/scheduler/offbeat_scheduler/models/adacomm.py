@@ -100,6 +100,6 @@ class _Progress:
         first, now = statistics.median(self._first), statistics.median(self._recent)
         if first <= 0 or now < 0:
             return None
-        # Of a first loss next to 0 it may be infinite, and no number of updates.
+        # Of a first loss next to 0 it may be infinite, or 0 times that: no number of updates.
         ratio = self._ratio_before * (now / first)
         return min(ratio, MOST_RATIO) if ratio >= 0 else None
